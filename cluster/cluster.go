@@ -1,0 +1,135 @@
+// Package cluster holds the words that every other package speaks: partitions,
+// epochs, batches, topics, groups, and the errors a caller can decide on. It
+// imports only the standard library.
+package cluster
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+)
+
+// Partition names one partition of a topic. It is a map key.
+type Partition struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+}
+
+// String is the form Kafka's own tools print: topic-partition.
+func (p Partition) String() string {
+	return p.Topic + "-" + strconv.Itoa(int(p.Partition))
+}
+
+// Compare orders partitions by topic, then by number.
+func (p Partition) Compare(o Partition) int {
+	switch {
+	case p.Topic < o.Topic:
+		return -1
+	case p.Topic > o.Topic:
+		return 1
+	}
+	return int(p.Partition) - int(o.Partition)
+}
+
+// TopicID is the id a cluster gave a topic (KIP-516); zero where the cluster is
+// too old to have ids. A topic that was deleted and created again has another.
+type TopicID [16]byte
+
+// String is the form Kafka's own tools print (unpadded URL-safe base64).
+func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// IsZero reports whether the cluster gave no id.
+func (id TopicID) IsZero() bool { return id == TopicID{} }
+
+// NoEpoch is the leader epoch that is not known.
+const NoEpoch int32 = -1
+
+// EpochEnd is an epoch and the offset after its last record, as
+// OffsetForLeaderEpoch and diverging fetch answers give them.
+type EpochEnd struct {
+	Epoch     int32
+	EndOffset int64
+}
+
+// Leader is who leads a partition now: broker id (-1 when nobody does) and
+// leader epoch.
+type Leader struct {
+	Broker int32
+	Epoch  int32
+}
+
+// Offsets are the ends of one partition's log.
+type Offsets struct {
+	LogStart      int64 // first offset that is kept
+	HighWatermark int64 // first offset that a consumer cannot read yet
+}
+
+// Position is where a mirror stopped: LME, the last source epoch mirrored, and
+// LMO, the first offset not mirrored.
+type Position struct {
+	Epoch  int32 `json:"epoch"`
+	Offset int64 `json:"offset"`
+}
+
+// Batch is one record batch (magic 2) as it came from the source. Bytes is a
+// piece of a larger fetched buffer; who may change it is said where a Batch is
+// handed over.
+type Batch struct {
+	Base         int64 // first offset
+	Next         int64 // offset after the last one
+	Epoch        int32 // the source's leader epoch in the batch
+	MaxTimestamp int64 // milliseconds; -1 when the batch has none
+	Bytes        []byte
+}
+
+// Topic is one topic as a cluster describes it.
+type Topic struct {
+	Name       string
+	ID         TopicID
+	Partitions int32
+	Internal   bool
+}
+
+// TopicConfig is one explicit topic setting.
+type TopicConfig struct {
+	Name  string
+	Value string
+}
+
+// NewTopic is a topic to be created. ReplicationFactor -1 means the cluster's
+// default.
+type NewTopic struct {
+	Name              string
+	Partitions        int32
+	ReplicationFactor int16
+	Configs           []TopicConfig
+}
+
+// GroupState is how a consumer group stands, in Kafka's words ("Empty",
+// "Stable", "Dead", ...).
+type GroupState string
+
+// Group is one consumer group.
+type Group struct {
+	Name  string
+	State GroupState
+	Type  string // "classic", "consumer", "share"; empty where the cluster does not say
+}
+
+// Committed is one committed offset of a group.
+type Committed struct {
+	Partition Partition
+	Offset    int64
+	Metadata  string
+}
+
+// Span is a half-open range of offsets, [From, To).
+type Span struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// Len is the number of offsets in the span.
+func (s Span) Len() int64 { return max(0, s.To-s.From) }
+
+func (s Span) String() string { return fmt.Sprintf("[%d,%d)", s.From, s.To) }

@@ -1,0 +1,211 @@
+package fetcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// Source is the cluster a mirror copies from. All methods are safe for
+// concurrent use and bounded by ctx. A partition that cannot be answered has
+// its own error in the answer; the call itself fails only when nothing could be
+// asked.
+type Source interface {
+	// Leaders says who leads each partition and the topic's id. fresh asks the
+	// cluster; otherwise an answer from memory will do. Answers are in the order
+	// of the question.
+	Leaders(ctx context.Context, partitions []cluster.Partition, fresh bool) ([]LeaderAnswer, error)
+	// Open starts a fetch session with one broker, on a connection of its own.
+	Open(ctx context.Context, broker int32) (Session, error)
+	// Offsets gives log start and high watermark at the leaders.
+	Offsets(ctx context.Context, partitions []cluster.Partition) ([]OffsetsAnswer, error)
+	// EpochEnds asks the leaders where an epoch ends in their logs.
+	EpochEnds(ctx context.Context, queries []EpochQuery) ([]EpochAnswer, error)
+	// Reader reads single places of the log: alignment compares with it.
+	Reader
+}
+
+// Reader reads whole batches from one place of a partition's log.
+type Reader interface {
+	// Read returns up to about maxBytes of whole record batches, the first of
+	// which holds offset or is the first after it, in memory of their own. Empty
+	// means there is nothing below the high watermark at or after offset.
+	Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error)
+}
+
+// LeaderAnswer answers one partition of Leaders.
+type LeaderAnswer struct {
+	cluster.Leader
+	TopicID cluster.TopicID
+	Err     error
+}
+
+// OffsetsAnswer answers one partition of Offsets.
+type OffsetsAnswer struct {
+	cluster.Offsets
+	Err error
+}
+
+// EpochQuery asks where Epoch ends. Current is the leader epoch the asker
+// believes in, or cluster.NoEpoch.
+type EpochQuery struct {
+	Partition cluster.Partition
+	Current   int32
+	Epoch     int32
+}
+
+// EpochAnswer answers one EpochQuery: the largest epoch at the leader not above
+// the one asked, and its end. EndOffset is -1 when the leader knows none.
+type EpochAnswer struct {
+	cluster.EpochEnd
+	Err error
+}
+
+// Session is one incremental fetch session (KIP-227) with one broker. It is used
+// by one goroutine; Close may be called from another and ends a Fetch that waits.
+type Session interface {
+	// Fetch tells the broker what changed and waits for its answer. The request
+	// and what it points to may be used again when Fetch returns. After an error
+	// the session is of no more use.
+	Fetch(ctx context.Context, req *FetchRequest) (*FetchResponse, error)
+	Close() error
+}
+
+// FetchRequest is the difference to the request before it in the session.
+type FetchRequest struct {
+	Changed   []Want              // new partitions, and those whose position or size changed
+	Forgotten []cluster.Partition // leave the session
+	MaxWait   time.Duration       // the broker holds an empty answer that long
+	MinBytes  int32
+	MaxBytes  int32 // of the whole answer; a first batch may be larger
+}
+
+// Want is a partition as it is asked for.
+type Want struct {
+	Partition   cluster.Partition
+	TopicID     cluster.TopicID
+	Offset      int64 // fetch from here: the destination's log end
+	LeaderEpoch int32 // the source's present one
+	LastEpoch   int32 // epoch of the last mirrored batch, or cluster.NoEpoch
+	MaxBytes    int32
+}
+
+// FetchResponse holds what arrived. Records are pieces of one pooled buffer
+// that belongs to the receiver (who may write in it) until it calls Release,
+// once.
+type FetchResponse struct {
+	Partitions []Fetched
+	Size       int    // bytes of memory the response holds on to
+	Release    func() // never nil
+}
+
+// Fetched is one partition's part of an answer.
+type Fetched struct {
+	Partition     cluster.Partition
+	Err           error
+	HighWatermark int64
+	LogStart      int64
+	Diverging     cluster.EpochEnd // EndOffset -1 when the logs agree
+	Leader        cluster.Leader   // the answer's hint of a new leader; Broker -1 when it has none
+	Records       []byte           // whole batches; the last one may be cut off
+}
+
+// Traits say what a destination can do.
+type Traits struct {
+	Gaps           bool // offsets may be missing in what is appended
+	ControlBatches bool // takes transaction markers and transactional batches as they are
+	LogAppendTime  bool // keeps timestamps that the source broker set
+	KeepsEpochs    bool // its log keeps the source's leader epochs
+	ReadOnly       bool // clients cannot write into a mirror topic by themselves
+	Truncation     Truncation
+}
+
+// Truncation says how a destination cuts a log's tail.
+type Truncation int
+
+const (
+	TruncateNever   Truncation = iota // Truncate returns errors.ErrUnsupported
+	TruncateRebuild                   // by deleting the topic and copying it again
+	TruncateExact                     // at any offset
+)
+
+// Log is the destination: the one seam that every kind of destination shares.
+// All methods are safe for concurrent use.
+type Log interface {
+	Traits() Traits
+	// Ends reads the truth about each partition's log from the destination, and
+	// begins (or goes on with) the stretch it is named with: what was appended
+	// before and has not been answered is forgotten, and its done functions have
+	// been called when Ends returns.
+	Ends(ctx context.Context, stretches []Stretch) ([]End, error)
+	// Append queues consecutive batches of one partition and returns at once. The
+	// bytes belong to the destination until it calls done, exactly once, from a
+	// goroutine of its own; done must not block. Runs of one partition are
+	// appended in the order of the calls. Repeating is harmless: a batch lands at
+	// its own Base or nowhere, or the result says otherwise. After a result with
+	// an error every further run of that partition is refused with
+	// cluster.ErrOutOfOrder until Ends was asked again.
+	Append(p cluster.Partition, batches []cluster.Batch, done func(Result))
+	// Truncate cuts tails: everything from Offset on goes. It is done when every
+	// replica has done it.
+	Truncate(ctx context.Context, cuts []Cut) []error
+	// Trim moves log starts up to Offset, never further and never back.
+	Trim(ctx context.Context, cuts []Cut) []error
+}
+
+// Stretch names an uninterrupted run of mirroring of a partition.
+type Stretch struct {
+	Mirror    string
+	Partition cluster.Partition
+	// New asks for a new stretch: the one before was stopped, and what stands in
+	// the log since then is known and accepted. Otherwise the stretch that the
+	// log itself shows goes on.
+	New bool
+}
+
+// End is what Ends found.
+type End struct {
+	LogStart      int64
+	LogEnd        int64 // must not be appended again
+	HighWatermark int64 // cannot be lost
+	// Stopped: the log ends with the fence of a stop, or holds records of others
+	// after it. Nothing can be appended unless Stretch.New is given.
+	Stopped bool
+	TopicID cluster.TopicID
+	Err     error
+}
+
+// Result is the outcome of one Append.
+type Result struct {
+	Partition cluster.Partition
+	Next      int64 // all below it have landed; the log end this run knows of
+	Batches   int   // how many of the run landed
+	Err       error
+}
+
+// Cut is an offset of a partition.
+type Cut struct {
+	Partition cluster.Partition
+	Offset    int64
+}
+
+// EpochSink is told of a source epoch before its first batch is appended. The
+// partition is held until ack is called with nil (invariant I7).
+type EpochSink interface {
+	Epoch(p cluster.Partition, epoch int32, start int64, ack func(error))
+}
+
+// Starter is the optional ability to make an empty log start at an offset.
+type Starter interface {
+	// StartAt leaves the empty log of a partition with start and end at offset,
+	// and reports its progress in offsets.
+	StartAt(ctx context.Context, s Stretch, offset int64, progress func(done int64)) error
+}
+
+// Fencer is the optional ability to lock out our own late writers at a stop.
+type Fencer interface {
+	// Fence makes every append of the stretches that is still under way fail.
+	// It answers what the log end is behind the fence.
+	Fence(ctx context.Context, stretches []Stretch) ([]End, error)
+}

@@ -1,0 +1,3 @@
+module github.com/clustermirror/mirror
+
+go 1.26

@@ -1,0 +1,34 @@
+// Package topics keeps the destination's topics in step with the source's:
+// which ones belong to a mirror, which are missing, with which settings they
+// are created.
+package topics
+
+import (
+	"context"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// Source is the cluster topics are read from. Safe for concurrent use.
+type Source interface {
+	// Topics lists every topic the cluster shows us.
+	Topics(ctx context.Context) ([]cluster.Topic, error)
+	// TopicConfigs gives the explicit overrides of topics, in the order asked; not
+	// the cluster's defaults.
+	TopicConfigs(ctx context.Context, names []string) ([]ConfigsAnswer, error)
+}
+
+// ConfigsAnswer answers one topic of TopicConfigs.
+type ConfigsAnswer struct {
+	Configs []cluster.TopicConfig
+	Err     error
+}
+
+// Sink is the cluster topics are created on. Safe for concurrent use.
+type Sink interface {
+	Topics(ctx context.Context) ([]cluster.Topic, error)
+	// CreateTopics creates topics in one request and returns when the leaders of
+	// their partitions are known; the errors are in the order of the topics, nil
+	// for success. A topic that is there already has cluster.ErrTopicExists.
+	CreateTopics(ctx context.Context, topics []cluster.NewTopic) []error
+}
