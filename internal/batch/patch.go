@@ -1,0 +1,43 @@
+package batch
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Patch is what an appender changes in a batch: all of it in the header.
+type Patch struct {
+	Base            int64
+	LeaderEpoch     int32
+	ProducerID      int64
+	ProducerEpoch   int16
+	BaseSequence    int32
+	ClearAttributes int16 // attribute bits to take away
+}
+
+// Patch changes the header in place. The checksum is carried over, not computed
+// anew: CRC is linear, so the new one is the old one combined with the checksum
+// of the header's difference, shifted by the length of the payload. The payload
+// is not read, and a bit that flipped in it before or after is still found by
+// whoever checks the batch next. The header must be one that Check accepted, or
+// at least a whole batch of magic 2. Patch allocates nothing.
+func (h Header) Patch(p Patch) {
+	binary.BigEndian.PutUint64(h[atBase:], uint64(p.Base))
+	binary.BigEndian.PutUint32(h[atLeaderEpoch:], uint32(p.LeaderEpoch))
+
+	covered := h[atAttributes:HeaderSize]
+	before := crc32.Checksum(covered, castagnoli)
+	binary.BigEndian.PutUint16(h[atAttributes:], uint16(h.Attributes()&^p.ClearAttributes))
+	binary.BigEndian.PutUint64(h[atProducerID:], uint64(p.ProducerID))
+	binary.BigEndian.PutUint16(h[atProducerEpoch:], uint16(p.ProducerEpoch))
+	binary.BigEndian.PutUint32(h[atBaseSequence:], uint32(p.BaseSequence))
+	after := crc32.Checksum(covered, castagnoli)
+
+	sum := h.CRC() ^ shift(before^after, uint32(h.Length()-HeaderSize))
+	binary.BigEndian.PutUint32(h[atCRC:], sum)
+}
+
+// SetProducer changes only who produced the batch.
+func (h Header) SetProducer(id int64, epoch int16, sequence int32) {
+	h.Patch(Patch{Base: h.Base(), LeaderEpoch: h.LeaderEpoch(), ProducerID: id, ProducerEpoch: epoch, BaseSequence: sequence})
+}
