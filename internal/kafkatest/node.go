@@ -1,0 +1,146 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+var errNotRunning = errors.New("not running")
+
+// node is one broker and controller.
+type node struct {
+	*core
+	id                                       int
+	dir                                      string
+	clientPort, internalPort, controllerPort int
+
+	mu   sync.Mutex
+	proc *process      // nil before the first start; may have ended
+	past time.Duration // processor time of processes before proc
+}
+
+func (n *node) addr() string   { return localAddr(n.clientPort) }
+func (n *node) logDir() string { return filepath.Join(n.dir, "data") }
+func (n *node) conf() string   { return filepath.Join(n.dir, "server.properties") }
+
+// class returns the command that runs a Java class of the release.
+func (c *core) class(log string, jvm []string, class string, args ...string) *exec.Cmd {
+	line := append([]string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		c.release.logFlag + filepath.Join(c.dir, c.release.logFile), "-Dkafkatest.log=" + log}, jvm...)
+	line = append(line, "-cp", filepath.Join(c.libs, "*"), class)
+	return exec.Command(c.java, append(line, args...)...)
+}
+
+// format writes the node's configuration and prepares its log directory.
+func (n *node) format(ctx context.Context) error {
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.conf(), n.serverProperties(n).bytes(), 0o600); err != nil {
+		return err
+	}
+	args := []string{"format", "-t", n.core.id, "-c", n.conf()}
+	if o := n.options; o.SASL != "" && o.SASL != "PLAIN" {
+		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", o.SASL, o.User, o.Password))
+	}
+	cmd := n.class(filepath.Join(n.dir, "format.log"), nil, "kafka.tools.StorageTool", args...)
+	if out, err := output(ctx, cmd); err != nil {
+		return fmt.Errorf("kafkatest: formatting node %d: %w\n%s", n.id, err, out)
+	}
+	return nil
+}
+
+// start starts the broker and returns at once.
+func (n *node) start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proc != nil {
+		n.past += n.proc.cpu()
+		n.proc = nil
+	}
+	out, err := os.OpenFile(filepath.Join(n.dir, "out.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close() // the process has its own descriptor
+	jvm := append([]string{"-Xms128m", "-Xmx384m"}, n.options.JVM...)
+	cmd := n.class(filepath.Join(n.dir, "server.log"), jvm, "kafka.Kafka", n.conf())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, out, out
+	n.proc, err = startProcess(cmd)
+	if err != nil {
+		n.proc = nil
+	}
+	return err
+}
+
+func (n *node) current() *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proc
+}
+
+func (n *node) running() bool {
+	p := n.current()
+	return p != nil && p.running()
+}
+
+func (n *node) kill() {
+	if p := n.current(); p != nil {
+		p.kill()
+	}
+}
+
+func (n *node) signal(sig os.Signal) error {
+	p := n.current()
+	if p == nil {
+		return fmt.Errorf("kafkatest: node %d: %w", n.id, errNotRunning)
+	}
+	if err := p.signal(sig); err != nil {
+		return fmt.Errorf("kafkatest: node %d: %v: %w", n.id, sig, err)
+	}
+	return nil
+}
+
+func (n *node) stop() error {
+	if err := n.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := n.current().wait(ctx); ctx.Err() != nil {
+		n.kill()
+		return fmt.Errorf("kafkatest: node %d did not shut down: %w\n%s", n.id, err, n.logTail())
+	}
+	return nil
+}
+
+// cpu returns the processor time of all processes this node has had.
+func (n *node) cpu() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.proc == nil:
+		return n.past
+	case n.proc.running():
+		return n.past + procCPU(n.proc.cmd.Process.Pid)
+	}
+	return n.past + n.proc.cpu()
+}
+
+// logTail returns the end of what the node logged, for error messages.
+func (n *node) logTail() string {
+	const most = 3000
+	var tail string
+	for _, name := range []string{"server.log", "out.log"} {
+		b, _ := os.ReadFile(filepath.Join(n.dir, name)) // absent if nothing was logged
+		tail += string(b[max(0, len(b)-most):])
+	}
+	return tail
+}

@@ -1,0 +1,81 @@
+package kafkatest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Options describe a cluster. The zero value is one node of [DefaultVersion]
+// without security.
+type Options struct {
+	// Version is a Kafka release out of [Versions]. Default: DefaultVersion.
+	Version string
+	// Nodes is the number of brokers; each is a controller too. Default: 1.
+	Nodes int
+	// Config is added to server.properties of every node and wins over the
+	// defaults written there. Default: none.
+	Config map[string]string
+	// SASL is the mechanism of the client listener: "PLAIN",
+	// "SCRAM-SHA-256" or "SCRAM-SHA-512". Brokers talk to each other on a
+	// listener without it. Default: no SASL.
+	SASL string
+	// User and Password are the one account of SASL.
+	// Default: "mirror" and "mirror-secret".
+	User, Password string
+	// TLS encrypts the client listener, with a certificate for 127.0.0.1 and
+	// localhost from the cluster's own authority ([Cluster.TLSConfig]).
+	// Default: off.
+	TLS bool
+	// JVM is added to the command line of every node, after the flags that
+	// make it small and quick to start. Default: none.
+	JVM []string
+}
+
+func (o Options) withDefaults() (Options, error) {
+	o.Version = cmp.Or(o.Version, DefaultVersion)
+	o.Nodes = cmp.Or(o.Nodes, 1)
+	o.Config = maps.Clone(o.Config)
+	o.JVM = slices.Clone(o.JVM)
+	if o.SASL != "" {
+		o.User = cmp.Or(o.User, "mirror")
+		o.Password = cmp.Or(o.Password, "mirror-secret")
+	}
+	var errs []error
+	if _, ok := releases[o.Version]; !ok {
+		errs = append(errs, fmt.Errorf("Version %q is not one of %v", o.Version, Versions()))
+	}
+	if o.Nodes < 0 {
+		errs = append(errs, fmt.Errorf("Nodes is %d", o.Nodes))
+	}
+	if !slices.Contains([]string{"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, o.SASL) {
+		errs = append(errs, fmt.Errorf("SASL mechanism %q", o.SASL))
+	}
+	return o, errors.Join(errs...)
+}
+
+// key tells distinct clusters apart, for sharing them.
+func (o Options) key() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q %d %q %q %q %t %q", o.Version, o.Nodes, o.SASL, o.User, o.Password, o.TLS, o.JVM)
+	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
+		fmt.Fprintf(&b, " %q=%q", k, o.Config[k])
+	}
+	return b.String()
+}
+
+// protocol is Kafka's name for the security of the client listener.
+func (o Options) protocol() string {
+	switch {
+	case o.SASL != "" && o.TLS:
+		return "SASL_SSL"
+	case o.SASL != "":
+		return "SASL_PLAINTEXT"
+	case o.TLS:
+		return "SSL"
+	}
+	return "PLAINTEXT"
+}
