@@ -1,0 +1,237 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// alignParallel is how many partitions are compared at a time.
+const alignParallel = 16
+
+// replicationLook is how often a high watermark below its log end is looked at.
+const replicationLook = 50 * time.Millisecond
+
+// A Target is a partition to be aligned.
+type Target struct {
+	Stretch Stretch
+	TopicID cluster.TopicID // the source's, as recorded; zero: not known yet
+}
+
+// Aligned is a partition whose destination log is known to be a prefix of the
+// source's, and where copying goes on; or why it is not.
+type Aligned struct {
+	Assignment
+	Source cluster.Offsets
+	How    string // how it was found, for people
+	Err    error
+}
+
+// Align finds for each target where the common log ends (state LOG_ALIGNMENT):
+// the destination's log has to be empty, or a prefix of the source's, which is
+// found out by comparing records at its end, at its start and in the middle. An
+// empty destination is made to start where the source's log starts. The answers
+// are in the order of the targets; destination reads the destination's log.
+func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target) []Aligned {
+	a := aligner{source: source, log: log, destination: destination}
+	out := make([]Aligned, len(targets))
+	ps := make([]cluster.Partition, len(targets))
+	stretches := make([]Stretch, len(targets))
+	for i, t := range targets {
+		ps[i], stretches[i] = t.Stretch.Partition, t.Stretch
+		stretches[i].New = false // what stands in the log is looked at first
+	}
+	leaders, err := source.Leaders(ctx, ps, true)
+	if err != nil {
+		return all(out, fmt.Errorf("source leaders: %w", err))
+	}
+	offsets, err := source.Offsets(ctx, ps)
+	if err != nil {
+		return all(out, fmt.Errorf("source offsets: %w", err))
+	}
+	ends, err := log.Ends(ctx, stretches)
+	if err != nil {
+		return all(out, fmt.Errorf("destination log end: %w", err))
+	}
+	var group errgroup.Group
+	group.SetLimit(alignParallel)
+	for i, t := range targets {
+		group.Go(func() error {
+			out[i] = a.one(ctx, t, leaders[i], offsets[i], ends[i])
+			return nil
+		})
+	}
+	group.Wait()
+	return out
+}
+
+func all(out []Aligned, err error) []Aligned {
+	for i := range out {
+		out[i].Err = err
+	}
+	return out
+}
+
+type aligner struct {
+	source      Source
+	log         Log
+	destination Reader
+}
+
+func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAnswer, e End) Aligned {
+	out := Aligned{Source: o.Offsets}
+	out.Assignment = Assignment{
+		Stretch: t.Stretch, TopicID: l.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
+	}
+	fail := func(err error) Aligned {
+		out.Err = err
+		return out
+	}
+	switch {
+	case l.Err != nil:
+		return fail(fmt.Errorf("source leader: %w", l.Err))
+	case !t.TopicID.IsZero() && !l.TopicID.IsZero() && l.TopicID != t.TopicID:
+		return fail(fmt.Errorf("%w: source topic has id %v, this mirror recorded %v", cluster.ErrTopicReplaced, l.TopicID, t.TopicID))
+	case o.Err != nil:
+		return fail(fmt.Errorf("source offsets: %w", o.Err))
+	case errors.Is(e.Err, cluster.ErrForeignWrite) && t.Stretch.New:
+		// Records written after our stop: accepted where the source has them too.
+	case e.Err != nil:
+		return fail(fmt.Errorf("destination log end: %w", e.Err))
+	}
+	how, empty, err := judgeEnds(t.Stretch.Partition, o.Offsets, e)
+	if err == nil && !empty {
+		e, err = a.replicated(ctx, t.Stretch, e)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	out.How, out.Next = how, e.LogEnd
+	switch {
+	case empty && e.LogEnd < o.LogStart:
+		err = a.startAt(ctx, &out, o.Offsets)
+	case !empty:
+		out.LastEpoch, err = a.compare(ctx, t.Stretch.Partition, cluster.Span{From: max(o.LogStart, e.LogStart), To: e.LogEnd})
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if e.Stopped || t.Stretch.New {
+		return a.renew(ctx, out)
+	}
+	return out
+}
+
+// replicated waits until the whole log can be read: what a leader has appended
+// just before may not have reached its followers.
+func (a *aligner) replicated(ctx context.Context, s Stretch, e End) (End, error) {
+	if e.HighWatermark >= e.LogEnd {
+		return e, nil
+	}
+	s.New = false
+	tick := time.NewTicker(replicationLook)
+	defer tick.Stop()
+	for e.HighWatermark < e.LogEnd {
+		select {
+		case <-ctx.Done():
+			return e, fmt.Errorf("%w: destination's high watermark %d stays below its log end %d", cluster.ErrUnavailable, e.HighWatermark, e.LogEnd)
+		case <-tick.C:
+		}
+		ends, err := a.log.Ends(ctx, []Stretch{s})
+		if err == nil {
+			err = ends[0].Err
+		}
+		if err != nil {
+			return e, fmt.Errorf("destination log end: %w", err)
+		}
+		e = ends[0]
+	}
+	return e, nil
+}
+
+// renew begins a new stretch at the end of a log that was found to be a prefix.
+func (a *aligner) renew(ctx context.Context, out Aligned) Aligned {
+	s := out.Stretch
+	s.New = true
+	ends, err := a.log.Ends(ctx, []Stretch{s})
+	if err == nil {
+		err = ends[0].Err
+	}
+	if err == nil && ends[0].LogEnd != out.Next {
+		err = fmt.Errorf("%w: log end moved from %d to %d during alignment", cluster.ErrFenced, out.Next, ends[0].LogEnd)
+	}
+	out.Err = err
+	return out
+}
+
+// judgeEnds compares the ends of the two logs: whether the destination's can be
+// a prefix, and whether it is empty.
+func judgeEnds(p cluster.Partition, o cluster.Offsets, e End) (how string, empty bool, err error) {
+	span := func(from, to int64, err error) error {
+		return &cluster.OffsetError{
+			Partition: p, Span: cluster.Span{From: from, To: to}, Err: err,
+			Detail: fmt.Sprintf("destination log is [%d,%d), source log is [%d,%d)", e.LogStart, e.LogEnd, o.LogStart, o.HighWatermark),
+		}
+	}
+	empty = e.LogStart == e.LogEnd
+	switch {
+	case e.LogEnd > o.HighWatermark:
+		return "", empty, span(o.HighWatermark, e.LogEnd, cluster.ErrDiverged)
+	case empty && e.LogEnd <= o.LogStart:
+		return "empty destination", true, nil
+	case e.LogEnd < o.LogStart:
+		return "", empty, span(e.LogEnd, o.LogStart, cluster.ErrRetention)
+	case empty, e.LogEnd == o.LogStart: // nothing that both have
+		return "logs meet at the destination's end", true, nil
+	}
+	return "records around the destination's end are the source's", false, nil
+}
+
+// startAt makes the empty destination begin with the batch that holds the
+// source's log start; trimming inside it is done when it has been copied.
+func (a *aligner) startAt(ctx context.Context, out *Aligned, o cluster.Offsets) error {
+	p := out.Stretch.Partition
+	starter, ok := a.log.(Starter)
+	if !ok {
+		return &cluster.OffsetError{
+			Partition: p, Span: cluster.Span{From: o.LogStart, To: o.LogStart}, Err: errors.ErrUnsupported,
+			Detail: "the destination cannot start a log above 0",
+		}
+	}
+	start := o.LogStart
+	if o.HighWatermark > o.LogStart {
+		first, err := a.source.Read(ctx, p, o.LogStart, 1)
+		if err != nil {
+			return fmt.Errorf("source log start: %w", err)
+		}
+		if base, ok := firstBase(first); ok {
+			start = min(start, base)
+		}
+	}
+	err := starter.StartAt(ctx, out.Stretch, start, out.filled)
+	if err != nil {
+		return fmt.Errorf("start at offset %d: %w", start, err)
+	}
+	ends, err := a.log.Ends(ctx, []Stretch{out.Stretch})
+	if err == nil {
+		err = ends[0].Err
+	}
+	if err == nil && ends[0].LogEnd != start {
+		err = fmt.Errorf("%w: log ends at %d after it was made to start at %d", cluster.ErrDiverged, ends[0].LogEnd, start)
+	}
+	out.Next, out.Trimmed = start, start
+	out.How = fmt.Sprintf("empty destination, made to start at %d", start)
+	return err
+}
+
+// filled shows the progress of StartAt as the partition's log end.
+func (a *Assignment) filled(done int64) {
+	if a.Progress != nil {
+		a.Progress.LogEnd.Store(done)
+	}
+}

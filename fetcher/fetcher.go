@@ -1,0 +1,143 @@
+package fetcher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// A Fetcher copies the partitions it is assigned until they are removed or
+// fail. Assign and Remove are safe for concurrent use.
+type Fetcher struct {
+	source Source
+	log    Log
+	report Report
+	opts   Options
+	traits Traits
+
+	box     *mailbox[command]
+	budget  *semaphore.Weighted
+	count   atomic.Int64 // partitions assigned; sets each one's share of the budget
+	brokers atomic.Int64 // sessions
+	tasks   sync.WaitGroup
+
+	// the router's own
+	group    *errgroup.Group
+	sessions map[int32]*session
+	where    map[cluster.Partition]*place
+	seeking  []*place // waits for a leader
+	asking   bool     // a look for leaders is under way
+	fresh    bool     // the next look must ask the cluster
+	retryAt  time.Time
+	rounds   int // looks in a row that left a partition without a leader
+}
+
+// A place is where a partition is: in a session, or looking for one.
+type place struct {
+	t       *tracker
+	session *session
+	sought  bool
+}
+
+// An Assignment is a partition to be copied from Next on.
+type Assignment struct {
+	Stretch   Stretch
+	TopicID   cluster.TopicID
+	Next      int64 // the destination's log end, as Ends has told it
+	LastEpoch int32 // source epoch of the record before Next, or cluster.NoEpoch
+	Trimmed   int64 // log start of the destination
+	Progress  *Progress
+}
+
+type command struct {
+	assign     []Assignment
+	remove     []cluster.Partition
+	ack        func()
+	moved      *moved
+	lost       *session
+	partitions []cluster.Partition
+	leaders    *sought
+	failed     *cluster.Partition
+}
+
+// moved is a partition that a session has given up.
+type moved struct {
+	t    *tracker
+	from *session
+	to   cluster.Leader
+}
+
+// New makes a Fetcher. Nothing happens before Run.
+func New(source Source, log Log, report Report, opts Options) *Fetcher {
+	opts = opts.withDefaults()
+	return &Fetcher{
+		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
+		box: newMailbox[command](), budget: semaphore.NewWeighted(opts.BudgetBytes),
+		sessions: map[int32]*session{}, where: map[cluster.Partition]*place{},
+	}
+}
+
+// Run fetches until ctx ends and returns nil, with no goroutine left behind. The
+// destination must go on answering what it was handed before.
+func (f *Fetcher) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	f.group = group
+	group.Go(func() error { return f.route(ctx) })
+	err := group.Wait()
+	f.tasks.Wait()
+	return err
+}
+
+// Assign begins to copy partitions. One that is assigned already begins anew.
+func (f *Fetcher) Assign(as ...Assignment) { f.box.put(command{assign: as}) }
+
+// Remove ends the copying of partitions. When it returns nothing more of them is
+// handed to the destination; what was handed over before may still land, and
+// Log.Ends waits for it.
+func (f *Fetcher) Remove(ctx context.Context, ps ...cluster.Partition) error {
+	done := make(chan struct{})
+	var once sync.Once
+	if !f.box.put(command{remove: ps, ack: func() { once.Do(func() { close(done) }) }}) {
+		return nil // Run has returned
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// share is how many bytes of one partition may be in flight: those that wait for
+// a dead broker leave at least half of the budget to the others.
+func (f *Fetcher) share() int64 {
+	n := max(f.count.Load(), 1)
+	return min(max(f.opts.BudgetBytes/(2*n), 64<<10), 32<<20)
+}
+
+// spawn runs a short task that Run waits for.
+func (f *Fetcher) spawn(task func()) {
+	f.tasks.Add(1)
+	go func() {
+		defer f.tasks.Done()
+		task()
+	}()
+}
+
+// failed is a session's word that a partition has left for good.
+func (f *Fetcher) failed(p cluster.Partition, err error) {
+	f.box.put(command{failed: &p})
+	f.report.Failed(p, err)
+}
+
+// bound is how many bytes one answer may have: all sessions together wait for
+// answers with at most half of the budget.
+func (f *Fetcher) bound(want int32) int32 {
+	return int32(min(int64(want), max(f.opts.BudgetBytes/(2*max(f.brokers.Load(), 1)), 64<<10)))
+}

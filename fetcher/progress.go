@@ -1,0 +1,69 @@
+package fetcher
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// Progress is one partition's figures. The session writes them, anybody reads
+// them; each is read by itself, so that two of them may be a moment apart.
+type Progress struct {
+	LogEnd   atomic.Int64 // all below it is at the destination
+	Source   atomic.Int64 // the source's high watermark
+	LogStart atomic.Int64 // the source's log start
+	Records  atomic.Int64 // copied since the process began
+	Batches  atomic.Int64
+	Bytes    atomic.Int64 // as on the wire, compressed
+	Corrupt  atomic.Int64 // batches that arrived corrupt and were fetched again
+	Landed   atomic.Int64 // last success, milliseconds since 1970; 0 before the first
+	Newest   atomic.Int64 // timestamp of the newest record copied, milliseconds; 0 before the first
+	trouble  atomic.Pointer[error]
+}
+
+// Trouble is why the partition makes no progress just now, nil when nothing is
+// wrong. The partition goes on by itself.
+func (p *Progress) Trouble() error {
+	if e := p.trouble.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+func (p *Progress) setTrouble(err error) {
+	if err == nil {
+		p.trouble.Store(nil)
+		return
+	}
+	p.trouble.Store(&err)
+}
+
+func (p *Progress) landed(r *run, next int64, now time.Time) {
+	p.LogEnd.Store(next)
+	p.Landed.Store(now.UnixMilli())
+	if p.trouble.Load() != nil {
+		p.trouble.Store(nil)
+	}
+	p.Bytes.Add(r.bytes)
+	p.Batches.Add(int64(len(r.batches)))
+	p.Records.Add(r.batches[len(r.batches)-1].Next - r.batches[0].Base)
+	if ts := r.batches[len(r.batches)-1].MaxTimestamp; ts > 0 {
+		p.Newest.Store(ts)
+	}
+}
+
+// Report is what the fetcher tells its owner. The methods are called from the
+// fetcher's loops and must not block.
+type Report interface {
+	EpochSink
+	// Landed: the first append after an assignment or an error has succeeded.
+	Landed(p cluster.Partition)
+	// Failed: the partition has left the fetcher and needs a decision.
+	Failed(p cluster.Partition, err error)
+	// Stalled: the source has more and nothing has landed for that long, though
+	// no error is known.
+	Stalled(p cluster.Partition, since time.Duration)
+	// Trimmed: the destination's log start followed the source's.
+	Trimmed(p cluster.Partition, to int64)
+}

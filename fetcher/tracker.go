@@ -1,0 +1,193 @@
+package fetcher
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/batch"
+)
+
+// A tracker is what one session knows of one partition. It is pure: nothing in
+// it waits, reads a clock or does I/O.
+type tracker struct {
+	partition cluster.Partition
+	topicID   cluster.TopicID
+	board     *Progress
+
+	stretch   Stretch
+	next      int64        // offset after the last batch taken; what is fetched next
+	lastEpoch int32        // source epoch of the last batch taken
+	epochs    []epochStart // the epochs of this assignment, ascending
+	leader    cluster.Leader
+	want      int32 // bytes asked for in one fetch
+
+	// gen rises whenever next is set anew. What was asked for under an older
+	// generation is dropped when it arrives (C11.9).
+	gen      uint32
+	askedGen uint32
+	inFetch  bool // part of the request that is under way
+
+	inflight int64 // bytes handed to the destination and not answered
+	runs     int   // runs handed over and not answered
+	held     *run  // waits for its epoch to be stored (I7)
+
+	phase     phase
+	unsure    bool      // the position must be read from the destination again
+	resumeAt  time.Time // in phase backoff
+	attempts  int       // errors in a row
+	failedAt  time.Time // when the errors in a row began
+	corrupt   int       // corrupt answers in a row
+	member    bool      // the broker's session knows the partition
+	dirty     bool      // position or size differ from what the broker's session knows
+	queued    bool      // stands in the session's queue for the next request
+	trimming  bool
+	trimmed   int64     // source log start that the destination was trimmed to
+	trimAfter time.Time // no further try before, after a failed one
+	settled   bool      // something has landed since the last assignment or error
+
+	movedAt time.Time // last time something landed
+	stalled bool      // reported as stalled
+}
+
+// phase says whether a partition is fetched, and if not, what it waits for.
+type phase uint8
+
+const (
+	fetching    phase = iota
+	draining          // an append failed: waits for the other runs' answers
+	learning          // the destination is asked for the truth (Ends)
+	classifying       // the source is asked why an offset is out of range
+	backoff           // waits for resumeAt
+)
+
+// An epochStart is a source epoch and the first offset that has it.
+type epochStart struct {
+	epoch int32
+	start int64
+}
+
+// reset sets the position anew: what is under way for the old one is dropped.
+// Epochs that begin at or after the position have not been mirrored.
+func (t *tracker) reset(next int64) {
+	for len(t.epochs) > 1 && t.epochs[len(t.epochs)-1].start >= next {
+		t.epochs = t.epochs[:len(t.epochs)-1]
+	}
+	t.lastEpoch = t.epochs[len(t.epochs)-1].epoch
+	t.next = next
+	t.gen++
+	t.dirty = true
+}
+
+// begin notes that the epoch starts at the position.
+func (t *tracker) begin(epoch int32) {
+	t.lastEpoch = epoch
+	t.epochs = append(t.epochs, epochStart{epoch, t.next})
+}
+
+// outcome says how taking records from an answer ended.
+type outcome uint8
+
+const (
+	tookAll   outcome = iota
+	newEpoch          // the next batch begins an epoch that is not stored yet
+	staleView         // a batch's epoch is above the leader epoch we fetched with
+	bad               // the batch at the position cannot be mirrored
+)
+
+// take reads the batches that continue the log from rest and appends them to
+// into. It stops before the first batch that begins a new epoch, and at the
+// first that cannot be mirrored. It does not allocate, but for errors.
+func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]cluster.Batch, outcome, error) {
+	for before := *w; w.Next(); before = *w {
+		h := w.Header()
+		if h.Magic() != 2 {
+			return into, bad, t.err(h.Base(), h.Base()+1, cluster.ErrOldFormat, fmt.Sprintf("magic %d", h.Magic()))
+		}
+		if h.Next() <= t.next { // the answer begins before the position
+			continue
+		}
+		if err := t.check(h, traits); err != nil {
+			return into, bad, err
+		}
+		epoch := h.LeaderEpoch()
+		switch {
+		case t.leader.Epoch >= 0 && epoch > t.leader.Epoch:
+			*w = before
+			return into, staleView, nil
+		case epoch > t.lastEpoch:
+			*w = before
+			return into, newEpoch, nil
+		case epoch >= 0 && epoch < t.lastEpoch:
+			return into, bad, t.err(h.Base(), h.Next(), cluster.ErrDiverged,
+				fmt.Sprintf("source epoch went back from %d to %d", t.lastEpoch, epoch))
+		}
+		into = append(into, cluster.Batch{
+			Base: h.Base(), Next: h.Next(), Epoch: epoch, MaxTimestamp: h.MaxTimestamp(), Bytes: h,
+		})
+		t.next = h.Next()
+	}
+	if err := w.Err(); err != nil {
+		return into, bad, t.err(t.next, t.next+1, cluster.ErrCorrupt, err.Error())
+	}
+	return into, tookAll, nil
+}
+
+// check refuses what would not be an exact copy at the destination.
+func (t *tracker) check(h batch.Header, traits Traits) error {
+	if err := h.Check(); err != nil {
+		return t.err(h.Base(), h.Next(), cluster.ErrCorrupt, err.Error())
+	}
+	switch {
+	case h.Base() > t.next && !traits.Gaps:
+		return t.err(t.next, h.Base(), cluster.ErrGap, "")
+	case h.Base() < t.next:
+		return t.err(t.next, h.Next(), cluster.ErrDiverged,
+			fmt.Sprintf("destination log ends inside the source batch [%d,%d)", h.Base(), h.Next()))
+	case h.Control() && !traits.ControlBatches:
+		return t.err(h.Base(), h.Next(), cluster.ErrControlBatch, "")
+	case h.Transactional() && !traits.ControlBatches:
+		return t.err(h.Base(), h.Next(), cluster.ErrTransactional, "")
+	case h.LogAppendTime() && !traits.LogAppendTime:
+		return t.err(h.Base(), h.Next(), cluster.ErrLogAppendTime, "")
+	}
+	records, offsets := int64(h.Count()), h.Next()-h.Base()
+	switch {
+	case records > offsets:
+		return t.err(h.Base(), h.Next(), cluster.ErrCorrupt, fmt.Sprintf("%d records at %d offsets", records, offsets))
+	case records < offsets && !traits.Gaps:
+		return t.err(h.Base(), h.Next(), cluster.ErrGap, fmt.Sprintf("batch holds %d records at %d offsets", records, offsets))
+	}
+	return nil
+}
+
+func (t *tracker) err(from, to int64, err error, detail string) error {
+	return &cluster.OffsetError{Partition: t.partition, Span: cluster.Span{From: from, To: to}, Detail: detail, Err: err}
+}
+
+// ready says whether the partition takes part in the next fetch. share is how
+// many bytes of one partition may be in flight.
+func (t *tracker) ready(now time.Time, share int64) bool {
+	if t.phase == backoff && !now.Before(t.resumeAt) {
+		t.phase = fetching
+		t.dirty = true
+	}
+	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+int64(t.want) <= share)
+}
+
+// wait puts the partition into a back-off that doubles with each error in a row.
+func (t *tracker) wait(now time.Time, first, most time.Duration) {
+	if t.attempts == 0 {
+		t.failedAt = now
+	}
+	delay := min(first<<min(t.attempts, 20), most)
+	t.attempts++
+	t.phase = backoff
+	t.resumeAt = now.Add(delay)
+}
+
+// landed notes an append that the destination has answered with success.
+func (t *tracker) landed(now time.Time) {
+	t.attempts, t.corrupt = 0, 0
+	t.movedAt, t.stalled, t.settled = now, false, true
+}
