@@ -1,0 +1,164 @@
+package coordinator
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// recordVersion is the version of the stored form of a Record. A reader refuses
+// a version it does not know.
+const recordVersion = 1
+
+// noCut is the Cut of a record that has no truncation to make.
+const noCut int64 = -1
+
+// EpochStart is one entry of a partition's history: the first offset of a
+// source leader epoch.
+type EpochStart struct {
+	Epoch int32 `json:"epoch"`
+	Start int64 `json:"start"`
+}
+
+// Record is all that is stored of one partition of a mirror. It is a value;
+// Epochs is never changed in place, so copies may share it.
+type Record struct {
+	Partition cluster.Partition `json:"partition"`
+	// TopicID is the source's, pinned at the first start. A topic with another
+	// id is another topic and is never appended to.
+	TopicID  cluster.TopicID `json:"-"`
+	State    State           `json:"state"`
+	Previous State           `json:"previous"` // the state before the last change of state
+	Desired  Desired         `json:"desired"`
+	// OwnerEpoch grows by one whenever a worker takes the partition over, and
+	// fences the one before. StateEpoch grows by one with every stored write.
+	OwnerEpoch int32 `json:"ownerEpoch"`
+	StateEpoch int32 `json:"stateEpoch"`
+
+	Reason    string `json:"reason,omitempty"` // text of the last error; empty when there is none
+	Retriable bool   `json:"retriable,omitempty"`
+	Attempts  int    `json:"attempts,omitempty"` // failures in a row
+
+	// Cut is the offset from which on the destination has to be truncated, stored
+	// before the cut is made (I8); -1 when nothing has to be.
+	Cut int64 `json:"cut"`
+	// Position is where the last stretch stopped, when HasPosition. It is
+	// forgotten once a later stretch is aligned.
+	Position    cluster.Position `json:"position"`
+	HasPosition bool             `json:"hasPosition,omitempty"`
+	// Appended: something of this mirror may stand in the destination's log. Set
+	// before the first append, never taken back.
+	Appended bool `json:"appended,omitempty"`
+	// Stretch counts the stretches begun; a start after a stop begins a new one.
+	// Aligned: the alignment of this stretch was finished.
+	Stretch int  `json:"stretch"`
+	Aligned bool `json:"aligned,omitempty"`
+	// Alignment says how the common end was found, for people to read.
+	Alignment string `json:"alignment,omitempty"`
+	// Epochs is the history, both fields rising. Unproven: it was rebuilt after a
+	// loss.
+	Epochs   []EpochStart `json:"epochs,omitempty"`
+	Unproven bool         `json:"unproven,omitempty"`
+	// Intent is the revision of the last operator's intent that was followed.
+	Intent int64 `json:"intent,omitempty"`
+}
+
+// newRecord is the record of a partition that nothing is stored of.
+func newRecord(p cluster.Partition) Record {
+	return Record{
+		Partition: p, State: StateUnknown, Previous: StateUnknown, Desired: WantMirroring,
+		OwnerEpoch: 1, Cut: noCut,
+	}
+}
+
+// NewStretch reports whether alignment has to begin a new stretch: the one
+// before was stopped and what stands in the log since then is accepted.
+func (r Record) NewStretch() bool { return r.Stretch > 1 && !r.Aligned }
+
+// stopUnfinished: a stop has begun and has not come to its end. Whatever is
+// wanted now, the stop is finished first: the log may be fenced already.
+func (r Record) stopUnfinished() bool {
+	return r.State == StateStopping || r.State == StateFailed && r.Previous == StateStopping
+}
+
+// equal reports whether two records say the same.
+func (r Record) equal(o Record) bool {
+	if !slices.Equal(r.Epochs, o.Epochs) {
+		return false
+	}
+	a, b := r, o
+	return a.Partition == b.Partition && a.TopicID == b.TopicID && a.State == b.State &&
+		a.Previous == b.Previous && a.Desired == b.Desired && a.OwnerEpoch == b.OwnerEpoch &&
+		a.StateEpoch == b.StateEpoch && a.Reason == b.Reason && a.Retriable == b.Retriable &&
+		a.Attempts == b.Attempts && a.Cut == b.Cut && a.Position == b.Position &&
+		a.HasPosition == b.HasPosition && a.Appended == b.Appended && a.Stretch == b.Stretch &&
+		a.Aligned == b.Aligned && a.Alignment == b.Alignment && a.Unproven == b.Unproven &&
+		a.Intent == b.Intent
+}
+
+// stored is the JSON form: the fields of Record, a version, and the topic id as
+// Kafka's tools print it.
+type stored struct {
+	Version int    `json:"v"`
+	TopicID string `json:"topicId,omitempty"`
+	storedFields
+}
+
+type storedFields Record
+
+// MarshalJSON writes the stored form.
+func (r Record) MarshalJSON() ([]byte, error) {
+	s := stored{Version: recordVersion, storedFields: storedFields(r)}
+	if !r.TopicID.IsZero() {
+		s.TopicID = r.TopicID.String()
+	}
+	return json.Marshal(s)
+}
+
+// UnmarshalJSON reads the stored form and refuses what this version of the
+// library cannot understand: another version, an unknown state or desired
+// state, a history that does not rise.
+func (r *Record) UnmarshalJSON(data []byte) error {
+	s := stored{storedFields: storedFields{Cut: noCut}}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	if s.Version != recordVersion {
+		return fmt.Errorf("record version %d is not known (this library writes %d)", s.Version, recordVersion)
+	}
+	rec := Record(s.storedFields)
+	if s.TopicID != "" {
+		id, err := base64.RawURLEncoding.DecodeString(s.TopicID)
+		if err != nil || len(id) != len(rec.TopicID) {
+			return fmt.Errorf("%v: topic id %q is not 16 bytes of base64", rec.Partition, s.TopicID)
+		}
+		copy(rec.TopicID[:], id)
+	}
+	if err := rec.validate(); err != nil {
+		return err
+	}
+	*r = rec
+	return nil
+}
+
+func (r Record) validate() error {
+	switch {
+	case r.Partition.Topic == "" || r.Partition.Partition < 0:
+		return fmt.Errorf("record without a partition: %v", r.Partition)
+	case !r.State.Valid() || !r.Previous.Valid():
+		return fmt.Errorf("%v: state %q (previous %q) is not known", r.Partition, r.State, r.Previous)
+	case !r.Desired.Valid():
+		return fmt.Errorf("%v: desired state %q is not known", r.Partition, r.Desired)
+	case r.State == StateULERecovery && r.Cut < 0:
+		return fmt.Errorf("%v: %s without the offset to cut at", r.Partition, r.State)
+	}
+	for i := 1; i < len(r.Epochs); i++ {
+		if a, b := r.Epochs[i-1], r.Epochs[i]; a.Epoch >= b.Epoch || a.Start >= b.Start {
+			return fmt.Errorf("%v: history goes back at epoch %d, offset %d", r.Partition, b.Epoch, b.Start)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// ErrUnfit: the event does not fit the state the partition is in.
+var ErrUnfit = errors.New("event does not fit the state")
+
+// step is the whole state machine: what becomes of a record when something
+// happens, and what is to be done once that is stored. It is pure. An event
+// that changes nothing, or is refused, gives the record back as it was.
+// StateEpoch is left to the writer.
+func step(rec Record, ev Event) (Record, []Effect, error) {
+	next, effects, err := take(rec, ev)
+	if err != nil {
+		return rec, nil, err
+	}
+	return next, effects, nil
+}
+
+func take(rec Record, ev Event) (Record, []Effect, error) {
+	switch ev.Kind {
+	case EventWant:
+		return want(rec, ev)
+	case EventFailed:
+		return fail(rec, ev)
+	case EventRecover:
+		rec.Intent = max(rec.Intent, ev.Revision)
+		if rec.State != StateFailed {
+			return rec, nil, nil
+		}
+		rec.Attempts = 0
+		return enter(rec, retryTarget(rec))
+	case eventRetryDue:
+		if rec.State != StateFailed || !rec.Retriable {
+			return rec, nil, nil
+		}
+		return enter(rec, retryTarget(rec))
+	case eventTakeOver:
+		rec.OwnerEpoch++
+		return reenter(rec)
+	case eventReconsider:
+		return reenter(rec)
+	case EventProgress:
+		if rec.State == StateMirroring {
+			rec = forgive(rec)
+			rec.Appended = true
+		}
+		return rec, nil, nil
+	case EventEpochSeen:
+		return epochSeen(rec, ev)
+	case EventPositionRead:
+		if rec.State != StateStopping || ev.Position == nil {
+			return unfit(rec, ev)
+		}
+		rec.Position, rec.HasPosition = *ev.Position, true
+		return rec, nil, nil
+	case EventForget:
+		if rec.State != StateStopped && rec.State != StateUnknown {
+			return unfit(rec, ev)
+		}
+		return rec, nil, nil
+	}
+	return finish(rec, ev)
+}
+
+// finish takes the events that end what a state does.
+func finish(rec Record, ev Event) (Record, []Effect, error) {
+	switch {
+	case ev.Kind == EventAligned && rec.State == StateLogAlignment:
+		rec.Aligned, rec.HasPosition, rec.Position = true, false, cluster.Position{}
+		rec.Alignment = ev.How
+		if ev.Epochs != nil {
+			rec.Epochs, rec.Unproven = ev.Epochs, ev.Unproven
+			if err := rec.validate(); err != nil {
+				return rec, nil, err
+			}
+		}
+		return enter(rec, StateMirroring)
+	case ev.Kind == EventRaiseNeeded && rec.State == StateMirroring:
+		return enter(rec, StateEpochFencing)
+	case ev.Kind == EventEpochRaised && rec.State == StateEpochFencing:
+		return enter(rec, StateMirroring)
+	case ev.Kind == EventCutNeeded && ev.Cut >= 0 && (rec.State == StateMirroring || rec.State == StateLogAlignment):
+		rec.Cut = ev.Cut
+		return enter(rec, StateULERecovery)
+	case ev.Kind == EventCutDone && rec.State == StateULERecovery:
+		rec.Epochs = before(rec.Epochs, rec.Cut)
+		rec.Cut, rec.Aligned = noCut, true
+		rec.HasPosition, rec.Position = false, cluster.Position{}
+		return enter(rec, StateMirroring)
+	case ev.Kind == EventDrained && rec.State == StatePausing:
+		return settle(forgive(rec), StatePaused)
+	case ev.Kind == EventStopped && rec.State == StateStopping:
+		if ev.Position != nil {
+			rec.Position, rec.HasPosition = *ev.Position, true
+		}
+		// A cut that was owed is void: the next stretch is aligned anew.
+		rec.Cut = noCut
+		return settle(forgive(rec), StateStopped)
+	}
+	return unfit(rec, ev)
+}
+
+// fail takes an error. A stopped topic is an ordinary topic: nothing of ours
+// can go wrong there.
+func fail(rec Record, ev Event) (Record, []Effect, error) {
+	if ev.Err == nil || rec.State == StateStopped {
+		return unfit(rec, ev)
+	}
+	// An effect that was cancelled and yet not superseded says nothing about the
+	// clusters: it is tried again.
+	again := cluster.Retriable(ev.Err) || errors.Is(ev.Err, context.Canceled)
+	if rec.State == StateFailed {
+		if again || !rec.Retriable {
+			return rec, nil, nil
+		}
+		rec.Reason, rec.Retriable = ev.Err.Error(), false
+		return rec, nil, nil
+	}
+	rec.Reason, rec.Retriable = ev.Err.Error(), again
+	rec.Attempts++
+	return enter(rec, StateFailed)
+}
+
+// epochSeen writes down a source epoch before its first batch is appended (I7).
+// What the history has from Start on was never appended, and goes.
+func epochSeen(rec Record, ev Event) (Record, []Effect, error) {
+	if rec.State != StateMirroring {
+		return unfit(rec, ev)
+	}
+	kept := before(rec.Epochs, ev.Start)
+	rec.Appended = true
+	if n := len(kept); n > 0 && kept[n-1].Epoch >= ev.Epoch {
+		if kept[n-1].Epoch > ev.Epoch {
+			return rec, nil, fmt.Errorf("%v offset %d: epoch %d after epoch %d: %w",
+				rec.Partition, ev.Start, ev.Epoch, kept[n-1].Epoch, cluster.ErrLeaderEpoch)
+		}
+		rec.Epochs = kept
+		return rec, nil, nil
+	}
+	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start})
+	return rec, nil, nil
+}
+
+// before is the history below an offset.
+func before(epochs []EpochStart, offset int64) []EpochStart {
+	n := len(epochs)
+	for n > 0 && epochs[n-1].Start >= offset {
+		n--
+	}
+	return epochs[:n]
+}
+
+// forgive clears the last error.
+func forgive(rec Record) Record {
+	rec.Reason, rec.Retriable, rec.Attempts = "", false, 0
+	return rec
+}
+
+func unfit(rec Record, ev Event) (Record, []Effect, error) {
+	return rec, nil, fmt.Errorf("%v: %s in %s: %w", rec.Partition, ev.Kind, rec.State, ErrUnfit)
+}
