@@ -1,0 +1,54 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// landed reads one partition's answer. A success answer of a topic with producer
+// timestamps has no append time, unless the broker recognised a duplicate: then it
+// fills in the time of the batch it has (UnifiedLog.append).
+func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
+	if got.ErrorCode == 0 {
+		c.complete(it.lane, it.run, it.base, it.next, outcome{base: got.BaseOffset, duplicate: got.LogAppendTime != -1})
+		return
+	}
+	err := saying(got.ErrorCode, got.ErrorMessage)
+	if moved(err) {
+		c.stale(it.lane.p)
+	}
+	if errors.Is(err, cluster.ErrTooLarge) {
+		size := len(it.bytes)
+		// The topic's limit is asked for elsewhere: this is the connection's reader.
+		c.generation().spawn(func(ctx context.Context) {
+			c.complete(it.lane, it.run, it.base, it.next, outcome{err: &cluster.OffsetError{
+				Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next}, Err: err, Detail: c.tooLarge(ctx, it.lane.p.Topic, size),
+			}})
+		})
+		return
+	}
+	if errors.Is(err, cluster.ErrCorrupt) {
+		err = &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next}, Err: err}
+	}
+	c.complete(it.lane, it.run, it.base, it.next, outcome{err: err, unknown: mayHaveLanded(got.ErrorCode)})
+}
+
+// mayHaveLanded are the codes after which the batch may stand in the leader's log:
+// REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND; UNKNOWN_SERVER_ERROR and
+// NOT_LEADER_OR_FOLLOWER (sent also when leadership ends while acks=all waits).
+func mayHaveLanded(code int16) bool { return code == 7 || code == 20 || code == -1 || code == 6 }
+
+// tooLarge says how large, and what the topic allows if that can be read.
+func (c *Cluster) tooLarge(ctx context.Context, topic string, size int) string {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout/4)
+	defer cancel()
+	limit, err := c.effectiveConfig(ctx, kmsg.ConfigResourceTypeTopic, topic, "max.message.bytes")
+	if err != nil {
+		return fmt.Sprintf("the batch has %d bytes", size)
+	}
+	return fmt.Sprintf("the batch has %d bytes, the topic's max.message.bytes is %s", size, limit)
+}

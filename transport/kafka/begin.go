@@ -1,0 +1,85 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/fetcher"
+)
+
+// began reports that this process has begun a stretch of the partition before.
+func (l *lane) began() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.id != 0
+}
+
+// begin turns what was found into the answer, and opens the lane when something
+// may be appended.
+func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetcher.End {
+	end := fetcher.End{LogStart: k.logStart, LogEnd: k.logEnd, HighWatermark: min(k.highWatermark, k.logEnd), TopicID: k.leader.TopicID}
+	if k.err != nil {
+		end.Err = at(s.Partition, k.err)
+		return end
+	}
+	l := c.lane(s.Partition)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.topic != k.leader.TopicID || l.id != 0 && !k.own.has(l.id) {
+		l.id, l.seen, l.end, l.unknownTo = 0, -1, 0, 0
+		l.topic = k.leader.TopicID
+	}
+	v := k.verdict
+	if !s.New {
+		v = l.remember(k, v)
+		end.Err = l.suspect(k, v)
+	}
+	end.Stopped = v.stopped
+	if v.foreign != nil && end.Err == nil {
+		end.Err = &cluster.OffsetError{Partition: s.Partition, Span: *v.foreign, Err: cluster.ErrForeignWrite}
+	}
+	if end.Err != nil || v.id == 0 {
+		return end
+	}
+	if len(l.runs) > 0 || l.inflight > 0 {
+		// Another Ends of the same partition ran at the same time and its caller
+		// appends already.
+		end.Err = at(s.Partition, cluster.ErrFenced)
+		return end
+	}
+	l.id, l.broker, l.expiry, l.err = v.id, k.leader.Broker, expiry, nil
+	l.proven = v.known && end.HighWatermark == k.logEnd
+	l.tail, l.end, l.unknownTo, l.seen = k.logEnd, k.logEnd, 0, -1
+	l.displaced = cluster.Span{}
+	return end
+}
+
+// remember adds what this process knows to a verdict. A stretch that was begun at
+// this log end, and of which nothing has landed, goes on although the log does not
+// show it. A log that went on from there with records of others was written to,
+// even if the broker has forgotten ours.
+func (l *lane) remember(k *look, v verdict) verdict {
+	switch {
+	case l.id == 0 || v.id == l.id || v.foreign != nil:
+	case k.logEnd == l.end:
+		return verdict{id: l.id}
+	case v.id != 0 && k.logEnd > max(l.end, l.unknownTo) && k.last != nil && !k.own.has(k.last.producerID):
+		return verdict{foreign: &cluster.Span{From: l.end, To: k.logEnd}}
+	}
+	return v
+}
+
+// suspect finds another worker: the log has grown by batches of this mirror that
+// this process did not append. It is taken over when it has stood still between
+// two looks.
+func (l *lane) suspect(k *look, v verdict) error {
+	if l.id == 0 || v.id == 0 {
+		return nil
+	}
+	known := max(l.end, l.unknownTo)
+	if k.logEnd <= known || k.logEnd == l.seen {
+		return nil
+	}
+	l.seen = k.logEnd
+	return fencedAt(l.p, known, k.logEnd)
+}

@@ -1,0 +1,138 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/wire"
+	"github.com/clustermirror/mirror/offsets"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The versions of OffsetFetch: from manyGroups on one request asks for many groups;
+// after lastNamed topics have ids instead of names.
+const (
+	manyGroups = 8
+	lastNamed  = 9
+)
+
+// Committed gives every committed offset of each group.
+func (c *Cluster) Committed(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, error) {
+	answers := make([]offsets.CommittedAnswer, len(groups))
+	left := make([]int, len(groups))
+	for i := range left {
+		left[i] = i
+	}
+	for try := 1; len(left) > 0; try++ {
+		c.committedOnce(ctx, groups, left, answers)
+		left = slices.DeleteFunc(left, func(i int) bool { return !moved(answers[i].Err) })
+		if try == loadingTries || len(left) > 0 && !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+			break
+		}
+	}
+	return answers, ctx.Err()
+}
+
+func (c *Cluster) committedOnce(ctx context.Context, groups []string, idx []int, answers []offsets.CommittedAnswer) {
+	names := make([]string, len(idx))
+	for k, i := range idx {
+		names[k] = groups[i]
+	}
+	byBroker, errs := c.coordinators(ctx, names)
+	for k, i := range idx {
+		answers[i] = offsets.CommittedAnswer{Err: errs[k]}
+	}
+	var wg sync.WaitGroup
+	for broker, mine := range byBroker {
+		wg.Go(func() {
+			part := make([]int, len(mine))
+			for n, k := range mine {
+				part[n] = idx[k]
+			}
+			conn, err := c.client.Conn(ctx, broker, slotGroups)
+			if err == nil {
+				err = committedAt(ctx, conn, groups, part, answers)
+			}
+			if err != nil {
+				for _, i := range part {
+					answers[i] = offsets.CommittedAnswer{Err: err}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func committedAt(ctx context.Context, conn *wire.Conn, groups []string, idx []int, answers []offsets.CommittedAnswer) error {
+	version := min(lastNamed, conn.MaxVersion(int16(kmsg.OffsetFetch)))
+	if version >= manyGroups {
+		return committedMany(ctx, conn, version, groups, idx, answers)
+	}
+	for _, i := range idx {
+		req := kmsg.NewPtrOffsetFetchRequest()
+		req.Group = groups[i]
+		answer, err := conn.DoVersion(ctx, req, version)
+		if err != nil {
+			return err
+		}
+		got := answer.(*kmsg.OffsetFetchResponse)
+		answers[i] = offsets.CommittedAnswer{Err: wire.CodeError(got.ErrorCode)}
+		for _, t := range got.Topics {
+			for _, p := range t.Partitions {
+				addCommitted(&answers[i], cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.Offset, p.Metadata, p.ErrorCode)
+			}
+		}
+	}
+	return nil
+}
+
+func committedMany(ctx context.Context, conn *wire.Conn, version int16, groups []string, idx []int, answers []offsets.CommittedAnswer) error {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	index := make(map[string]int, len(idx))
+	for _, i := range idx {
+		index[groups[i]] = i
+		answers[i] = offsets.CommittedAnswer{Err: errMissing}
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group = groups[i] // no topics: all of them
+		req.Groups = append(req.Groups, g)
+	}
+	answer, err := conn.DoVersion(ctx, req, version)
+	if err != nil {
+		return err
+	}
+	for _, g := range answer.(*kmsg.OffsetFetchResponse).Groups {
+		i, ok := index[g.Group]
+		if !ok {
+			continue
+		}
+		got := offsets.CommittedAnswer{Err: wire.CodeError(g.ErrorCode)}
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				addCommitted(&got, cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.Offset, p.Metadata, p.ErrorCode)
+			}
+		}
+		answers[i] = got
+	}
+	return nil
+}
+
+// addCommitted adds a partition that has an offset; -1 is none.
+func addCommitted(to *offsets.CommittedAnswer, p cluster.Partition, offset int64, metadata *string, code int16) {
+	if err := wire.CodeError(code); err != nil {
+		if to.Err == nil {
+			to.Err = at(p, err)
+		}
+		return
+	}
+	if offset < 0 {
+		return
+	}
+	c := cluster.Committed{Partition: p, Offset: offset}
+	if metadata != nil {
+		c.Metadata = *metadata
+	}
+	to.Offsets = append(to.Offsets, c)
+}

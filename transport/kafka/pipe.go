@@ -1,0 +1,178 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// The bounds of one pipe: enough under way to fill a long link, small enough that
+// a request is answered well before its timeout.
+const (
+	pipeRequests      = 12
+	pipeBytes         = 4 << 20
+	requestBytes      = 1 << 20
+	requestPartitions = 500
+)
+
+// pipe is the appender to one broker with one kind of acks: a connection of its
+// own and one goroutine that builds and sends requests. acks=all has its own
+// because a broker handles one request of a connection at a time, and such a
+// request holds it during replication.
+//
+// The mutex guards the list and the counts, which answers and callers change; it
+// is never held while sending.
+type pipe struct {
+	c   *Cluster
+	key pipeKey
+	sig chan struct{} // capacity 1: something to do
+
+	mu       sync.Mutex
+	closed   bool
+	ready    []*lane
+	requests int // under way
+	bytes    int
+}
+
+func newPipe(c *Cluster, key pipeKey) *pipe {
+	return &pipe{c: c, key: key, sig: make(chan struct{}, 1)}
+}
+
+func (p *pipe) signal() {
+	select {
+	case p.sig <- struct{}{}:
+	default:
+	}
+}
+
+// enqueue reports false after the pipe has ended.
+func (p *pipe) enqueue(l *lane) bool {
+	p.mu.Lock()
+	ok := !p.closed
+	if ok {
+		p.ready = append(p.ready, l)
+	}
+	p.mu.Unlock()
+	if ok {
+		p.signal()
+	}
+	return ok
+}
+
+// run sends until ctx ends; then it refuses what stands in its list. What is under
+// way is answered when its connection closes.
+func (p *pipe) run(ctx context.Context) {
+	var calls []*wire.Call
+	for {
+		select {
+		case <-ctx.Done():
+			p.mu.Lock()
+			p.closed = true
+			p.mu.Unlock()
+			p.refuseAll(errClosed)
+			return
+		case <-p.sig:
+		}
+		for p.room() {
+			calls = p.turn(ctx, calls[:0])
+		}
+	}
+}
+
+// room reports whether there is something to send and nothing to wait for.
+func (p *pipe) room() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ready) > 0 && p.requests < pipeRequests && p.bytes < pipeBytes
+}
+
+// turn sends what is ready: several requests in one write.
+func (p *pipe) turn(ctx context.Context, calls []*wire.Call) []*wire.Call {
+	dial, cancel := context.WithTimeout(ctx, p.c.cfg.DialTimeout)
+	conn, err := p.c.client.Conn(dial, p.key.broker, p.slot())
+	cancel()
+	if err != nil {
+		p.refuseAll(err)
+		return calls
+	}
+	if conn.MaxVersion(produceKey) < produceVersion {
+		p.refuseAll(errOldBroker)
+		return calls
+	}
+	for p.room() {
+		r := p.build()
+		if r == nil {
+			continue
+		}
+		calls = append(calls, &r.call)
+		p.mu.Lock()
+		p.requests++
+		p.bytes += r.size
+		p.mu.Unlock()
+	}
+	if len(calls) > 0 {
+		// Every call's Done is called with the error.
+		_ = conn.Send(calls...)
+	}
+	return calls
+}
+
+func (p *pipe) slot() string {
+	if p.key.acks == acksAll {
+		return "produce-all"
+	}
+	return "produce"
+}
+
+// build makes one request out of the lanes that are ready: one batch of each. Nil
+// when none of them had anything to send here.
+func (p *pipe) build() *request {
+	p.mu.Lock()
+	lanes := p.ready
+	p.ready = nil
+	p.mu.Unlock()
+	r := newRequest(p)
+	var again []*lane
+	n := 0
+	for ; n < len(lanes) && r.size < requestBytes && len(r.items) < requestPartitions; n++ {
+		if r.add(lanes[n]) {
+			again = append(again, lanes[n])
+		}
+	}
+	// Lanes that were not reached stand before those that go round again: every
+	// partition has its turn.
+	p.mu.Lock()
+	p.ready = append(append(lanes[n:len(lanes):len(lanes)], p.ready...), again...)
+	p.mu.Unlock()
+	if len(r.items) == 0 {
+		r.free()
+		return nil
+	}
+	r.lay()
+	return r
+}
+
+// answered gives back the room of a request.
+func (p *pipe) answered(size int) {
+	p.mu.Lock()
+	p.requests--
+	p.bytes -= size
+	p.mu.Unlock()
+	p.signal()
+}
+
+func (p *pipe) refuseAll(err error) {
+	p.mu.Lock()
+	lanes := p.ready
+	p.ready = nil
+	p.mu.Unlock()
+	for _, l := range lanes {
+		p.c.stale(l.p)
+		p.c.refuse(l, err)
+	}
+}
+
+// stale says that the leader a lane was sent to may be another by now.
+func (c *Cluster) stale(p cluster.Partition) { c.client.Stale(p.Topic) }
