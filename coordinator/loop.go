@@ -79,6 +79,9 @@ func (l *loop) run(ctx context.Context) error {
 		l.entries[rec.Partition] = e
 		l.show(e)
 		l.ready = append(l.ready, Event{Partition: rec.Partition, Kind: eventTakeOver})
+		if in, ok := l.board.intent(rec.Partition.Topic); ok {
+			l.follow(e, in)
+		}
 	}
 	l.timer = time.NewTimer(0)
 	defer l.timer.Stop()

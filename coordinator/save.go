@@ -158,6 +158,7 @@ func (l *loop) settleConflict(ctx context.Context, ch *change, now Record) {
 		now.OwnerEpoch = max(now.OwnerEpoch, e.rec.OwnerEpoch)
 		e.halt()
 		e.rec, e.pending = now, nil
+		l.show(e)
 		l.decideAgain(ch, created)
 	}
 }

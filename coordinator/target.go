@@ -103,6 +103,9 @@ func enter(rec Record, to State) (Record, []Effect, error) {
 		rec.Stretch++
 		rec.Aligned = false
 	}
+	if to == StateStopping && rec.Stretch == 0 {
+		rec.Stretch = 1 // the stop fences the log, so a start after it is a second stretch
+	}
 	if rec.State != to {
 		rec.Previous, rec.State = rec.State, to
 	}

@@ -36,6 +36,7 @@ func (l *loop) open(ctx context.Context) ([]Record, error) {
 // watch subscribes to intents and takes the first piece, which is all of them:
 // no new topic is started before it is known that an operator stopped it.
 func (l *loop) watch(ctx context.Context) error {
+	l.watchAt = time.Time{}
 	ch, err := l.store.Watch(ctx, l.mirror)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -49,7 +50,6 @@ func (l *loop) watch(ctx context.Context) error {
 			return errors.New("store ended the watch at once")
 		}
 		l.intents = ch
-		l.watchAt = time.Time{}
 		l.intended(intents)
 	case <-ctx.Done():
 		return ctx.Err()
