@@ -21,6 +21,8 @@ const replicationLook = 50 * time.Millisecond
 type Target struct {
 	Stretch Stretch
 	TopicID cluster.TopicID // the source's, as recorded; zero: not known yet
+	// Progress shows how far the filling of a log start has come; may be nil.
+	Progress *Progress
 }
 
 // Aligned is a partition whose destination log is known to be a prefix of the
@@ -87,6 +89,7 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	out := Aligned{Source: o.Offsets}
 	out.Assignment = Assignment{
 		Stretch: t.Stretch, TopicID: l.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
+		Progress: t.Progress,
 	}
 	fail := func(err error) Aligned {
 		out.Err = err

@@ -1,0 +1,137 @@
+package mirror
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/topics"
+)
+
+// catalog is what is known of the mirror's topics.
+type catalog struct {
+	mu     sync.Mutex
+	filter *topics.Filter
+	topics map[string]*entry
+	// stops are topics whose stop was asked for before anything was known of
+	// them. They are looked for at the destination: the source may be dead.
+	stops map[string]bool
+
+	refused map[string]error
+	missing []string
+	source  string // cluster ids, pinned at first contact
+	dest    string
+	synced  time.Time
+	syncErr error
+}
+
+// entry is one topic of the mirror.
+type entry struct {
+	topic  cluster.Topic // the source's description
+	absent int           // looks in a row that did not find it at the source
+}
+
+// partitions of a topic.
+func partitionsOf(t cluster.Topic) []cluster.Partition {
+	ps := make([]cluster.Partition, t.Partitions)
+	for i := range ps {
+		ps[i] = cluster.Partition{Topic: t.Name, Partition: int32(i)}
+	}
+	return ps
+}
+
+// names of all known topics, sorted.
+func (c *catalog) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]string, 0, len(c.topics))
+	for n := range c.topics {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *catalog) get(name string) (cluster.Topic, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.topics[name]
+	if !ok {
+		return cluster.Topic{}, false
+	}
+	return e.topic, true
+}
+
+// put notes a topic and reports whether it was not known, or had another id or
+// another number of partitions.
+func (c *catalog) put(t cluster.Topic) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topics == nil {
+		c.topics = map[string]*entry{}
+	}
+	e := c.topics[t.Name]
+	if e == nil {
+		c.topics[t.Name] = &entry{topic: t}
+		return true
+	}
+	e.absent = 0
+	changed = e.topic.ID != t.ID || e.topic.Partitions != t.Partitions
+	e.topic = t
+	return changed
+}
+
+// seen notes the outcome of a look and gives the topics that were absent from
+// the source twice in a row.
+func (c *catalog) seen(res topics.Result, at time.Time) (gone []cluster.Topic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused, c.missing, c.synced, c.syncErr = res.Refused, res.Missing, at, nil
+	there := map[string]bool{}
+	for _, t := range res.Ready {
+		there[t.Name] = true
+	}
+	for name, e := range c.topics {
+		if there[name] || res.Refused[name] != nil || !c.filter.Matches(name) {
+			e.absent = 0
+			continue
+		}
+		if e.absent++; e.absent == 2 {
+			gone = append(gone, e.topic)
+		}
+	}
+	return gone
+}
+
+// pin notes cluster ids and gives those that were pinned before.
+func (c *catalog) pin(source, dest string) (string, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source == "" {
+		c.source = source
+	}
+	if c.dest == "" {
+		c.dest = dest
+	}
+	return c.source, c.dest
+}
+
+// pick selects known topics by filter entries. Literal entries that are not
+// known come back apart.
+func (c *catalog) pick(entries []string) (known, unknown []string, err error) {
+	names := c.names()
+	known, err = topics.Select(entries, names)
+	for _, e := range entries {
+		if topics.Literal(e) && !slices.Contains(names, e) {
+			unknown = append(unknown, e)
+		}
+	}
+	return known, unknown, err
+}
+
+func (c *catalog) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.syncErr = err
+}

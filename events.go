@@ -1,0 +1,123 @@
+package mirror
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/offsets"
+)
+
+// Events are functions that are told what happens, each may be nil. They are
+// called one after the other from a goroutine of their own and can take their
+// time: the data path never waits for them. When more than a few thousand events
+// wait, the oldest are dropped and counted in [Status.EventsDropped].
+type Events struct {
+	// State: a partition changed its state, or failed again.
+	State func(StateEvent)
+	// Stalled: a partition stands still though the source has more and no error is
+	// known.
+	Stalled func(StalledEvent)
+	// Trimmed: a destination log start followed the source's.
+	Trimmed func(TrimmedEvent)
+	// Topic: a topic was created at the destination, or is refused.
+	Topic func(TopicEvent)
+	// Groups: committed offsets were copied.
+	Groups func(GroupsEvent)
+}
+
+// StateEvent is a change of a partition's state.
+type StateEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	From, To  coordinator.State
+	// Offset is where the cause stands in the log; -1 when it has no place.
+	Offset int64
+	Err    error // why, when To is FAILED
+}
+
+// StalledEvent is a partition without progress.
+type StalledEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	Since     time.Duration
+}
+
+// TrimmedEvent is a destination log start that was moved up.
+type TrimmedEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	LogStart  int64
+}
+
+// TopicEvent is a topic that was created (Err nil) or is refused.
+type TopicEvent struct {
+	Mirror string
+	Topic  string
+	Err    error
+}
+
+// GroupsEvent is a copy of committed offsets.
+type GroupsEvent struct {
+	Mirror string
+	offsets.Report
+	Err error // why nothing, or not all, could be read
+}
+
+// backlog is how many events may wait.
+const backlog = 4096
+
+// post box of events: never blocks, drops the oldest.
+type eventQueue struct {
+	mu      sync.Mutex
+	queue   []func()
+	wake    chan struct{}
+	dropped atomic.Int64
+}
+
+func newEventQueue() *eventQueue { return &eventQueue{wake: make(chan struct{}, 1)} }
+
+func (q *eventQueue) put(call func()) {
+	q.mu.Lock()
+	if len(q.queue) >= backlog {
+		q.queue = q.queue[1:]
+		q.dropped.Add(1)
+	}
+	q.queue = append(q.queue, call)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run calls what is queued until ctx ends, then what is left.
+func (q *eventQueue) run(ctx context.Context) error {
+	for {
+		q.mu.Lock()
+		calls := q.queue
+		q.queue = nil
+		q.mu.Unlock()
+		for _, call := range calls {
+			call()
+		}
+		if len(calls) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-q.wake:
+		}
+	}
+}
+
+// emit queues an event for its function, if there is one.
+func emit[E any](q *eventQueue, f func(E), e E) {
+	if f != nil {
+		q.put(func() { f(e) })
+	}
+}

@@ -1,0 +1,204 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/offsets"
+	"github.com/clustermirror/mirror/topics"
+)
+
+// Source is a cluster to mirror from. transport/kafka has one for stock Kafka.
+type Source interface {
+	fetcher.Source
+	topics.Source
+	offsets.Source
+	// ID is the cluster's id, by which it is recognised behind its addresses.
+	ID(ctx context.Context) (string, error)
+}
+
+// Destination is a cluster to mirror to. transport/kafka has one for stock Kafka.
+type Destination interface {
+	fetcher.Log
+	fetcher.Reader
+	topics.Sink
+	offsets.Sink
+	// Offsets gives log start and high watermark at the leaders.
+	Offsets(ctx context.Context, partitions []cluster.Partition) ([]fetcher.OffsetsAnswer, error)
+	ID(ctx context.Context) (string, error)
+}
+
+// runner is the optional ability of a source or destination to have work of its
+// own while a mirror runs. Run blocks until ctx ends and leaves nothing behind.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// Mirror copies topics from one cluster to another. Its methods are safe for
+// concurrent use. Two mirrors in a process do not know of each other.
+type Mirror struct {
+	name        string
+	source      Source
+	destination Destination
+	opts        Options
+
+	coord  *coordinator.Coordinator
+	fetch  *fetcher.Fetcher
+	events *eventQueue
+	align  *gatherer[task]
+	resume *gatherer[task]
+	drain  *gatherer[task]
+	stop   *gatherer[task]
+	kick   chan struct{} // asks for a sync of topics now
+
+	began   atomic.Bool
+	running atomic.Bool
+	boards  boards
+	catalog catalog
+}
+
+// New makes a mirror and reports every bad option at once. It connects to
+// nothing. Source and destination remain the caller's; they are used while Run
+// runs. opts may be nil and is copied.
+func New(name string, source Source, destination Destination, opts *Options) (*Mirror, error) {
+	o, filter, err := opts.normalize()
+	errs := []error{validName(name), err}
+	if source == nil {
+		errs = append(errs, errors.New("source: is nil"))
+	}
+	if destination == nil {
+		errs = append(errs, errors.New("destination: is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, &Error{Op: "new", Mirror: name, Offset: -1, Err: err}
+	}
+	m := &Mirror{
+		name: name, source: source, destination: destination, opts: o,
+		events: newEventQueue(), kick: make(chan struct{}, 1),
+	}
+	m.catalog.filter = filter
+	m.align, m.resume = newGatherer(m.alignAll), newGatherer(m.fetchAll)
+	m.drain, m.stop = newGatherer(m.drainAll), newGatherer(m.stopAll)
+	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
+	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
+		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange,
+	})
+	return m, nil
+}
+
+// Name is the mirror's name.
+func (m *Mirror) Name() string { return m.name }
+
+// Run mirrors until ctx ends and then returns nil; nothing of it is left running.
+// Faults of clusters do not end it: they are shown in Status and tried again. It
+// ends with an error when the mirror cannot be: source and destination are one
+// cluster. Run can be called once.
+func (m *Mirror) Run(ctx context.Context) error {
+	if m.began.Swap(true) {
+		return m.fault("run", ErrRunning)
+	}
+	m.running.Store(true)
+	defer m.running.Store(false)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.coord.Run(ctx) })
+	group.Go(func() error { return m.fetch.Run(ctx) })
+	group.Go(func() error { return m.events.run(ctx) })
+	group.Go(func() error { return m.syncLoop(ctx) })
+	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop} {
+		group.Go(func() error { return g.run(ctx) })
+	}
+	for _, end := range []any{m.source, m.destination} {
+		if r, ok := end.(runner); ok {
+			group.Go(func() error { return r.Run(ctx) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return m.fault("run", err)
+	}
+	return nil
+}
+
+// onChange is told of every stored change of a partition's record.
+func (m *Mirror) onChange(before, after coordinator.Record, err error) {
+	if before.State == after.State && before.Reason == after.Reason {
+		return
+	}
+	if before.State == coordinator.StateMirroring && after.State != coordinator.StateMirroring {
+		m.release(after.Partition)
+	}
+	e := StateEvent{Mirror: m.name, Partition: after.Partition, From: before.State, To: after.State, Offset: -1}
+	if after.State == coordinator.StateFailed {
+		e.Err = err
+		var at *cluster.OffsetError
+		if errors.As(err, &at) {
+			e.Offset = at.Span.From
+		}
+	}
+	emit(m.events, m.opts.Events.State, e)
+}
+
+// release takes a partition out of the fetcher without waiting for it.
+func (m *Mirror) release(p cluster.Partition) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	m.fetch.Remove(ctx, p) // the order is given; only the wait for it ends at once
+}
+
+// reporter passes the fetcher's findings to the coordinator.
+type reporter struct{ m *Mirror }
+
+func (r reporter) Epoch(p cluster.Partition, epoch int32, start int64, ack func(error)) {
+	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventEpochSeen, Epoch: epoch, Start: start, Ack: ack})
+}
+
+func (r reporter) Landed(p cluster.Partition) {
+	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventProgress})
+}
+
+func (r reporter) Failed(p cluster.Partition, err error) {
+	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventFailed, Err: err})
+}
+
+func (r reporter) Stalled(p cluster.Partition, since time.Duration) {
+	emit(r.m.events, r.m.opts.Events.Stalled, StalledEvent{Mirror: r.m.name, Partition: p, Since: since})
+}
+
+func (r reporter) Trimmed(p cluster.Partition, to int64) {
+	emit(r.m.events, r.m.opts.Events.Trimmed, TrimmedEvent{Mirror: r.m.name, Partition: p, LogStart: to})
+}
+
+// boards are the partitions' figures.
+type boards struct {
+	mu sync.RWMutex
+	of map[cluster.Partition]*fetcher.Progress
+}
+
+// get gives a partition's figures, made on first use.
+func (b *boards) get(p cluster.Partition) *fetcher.Progress {
+	b.mu.RLock()
+	g := b.of[p]
+	b.mu.RUnlock()
+	if g != nil {
+		return g
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil {
+		b.of = map[cluster.Partition]*fetcher.Progress{}
+	}
+	if b.of[p] == nil {
+		g := &fetcher.Progress{}
+		g.LogEnd.Store(-1)
+		g.Source.Store(-1)
+		b.of[p] = g
+	}
+	return b.of[p]
+}

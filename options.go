@@ -1,0 +1,121 @@
+package mirror
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/topics"
+)
+
+// Options of a mirror. The zero value, and a nil pointer, are a mirror without
+// topics, to be given some by Start.
+type Options struct {
+	// Topics are the topics that are mirrored from the start.
+	Topics Topics
+	// Store keeps what has to survive the process. Default: memory, which is
+	// enough for identical logs; what a restart then forgets are the desired
+	// states (a paused topic goes on).
+	Store coordinator.Store
+	// Events are told what happens. Default: nobody is told.
+	Events Events
+	// Logger. Default: silent.
+	Logger *slog.Logger
+
+	// SyncInterval is how often topics are looked for and compared. Default: 60 s.
+	SyncInterval time.Duration
+	// GroupTimeout bounds the copying of committed group offsets at a stop; with
+	// a dead source the stop goes on without it. Default: 10 s.
+	GroupTimeout time.Duration
+	// NoGroups leaves committed group offsets alone. Default: they are copied when
+	// a topic is stopped.
+	NoGroups bool
+	// AlignmentTimeout bounds one try to align a partition. Default: 5 min.
+	AlignmentTimeout time.Duration
+	// RetryMin and RetryMax bound the wait of a failed partition before it is
+	// tried again. Default: 1 s and 300 s.
+	RetryMin, RetryMax time.Duration
+
+	// Fetch tunes the copying.
+	Fetch fetcher.Options
+}
+
+// Topics names topics. An entry made only of characters that topic names may
+// have is one topic's name ("audit.events"); any other is a regular expression
+// (RE2) that must match the whole name ("orders.*"). Exclusion wins over
+// inclusion. Internal topics (__*) are never mirrored.
+type Topics struct {
+	Include []string
+	Exclude []string
+}
+
+// normalize fills in defaults and reports every bad field at once.
+func (o *Options) normalize() (Options, *topics.Filter, error) {
+	var v Options
+	if o != nil {
+		v = *o
+	}
+	filter, err := topics.NewFilter(v.Topics.Include, v.Topics.Exclude)
+	errs := []error{err}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"SyncInterval", v.SyncInterval}, {"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout},
+		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.MaxWait", v.Fetch.MaxWait},
+		{"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
+		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
+	} {
+		if d.d < 0 {
+			errs = append(errs, fmt.Errorf("%s: %v is negative", d.name, d.d))
+		}
+	}
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{
+		{"Fetch.PartitionBytes", int64(v.Fetch.PartitionBytes)}, {"Fetch.ResponseBytes", int64(v.Fetch.ResponseBytes)},
+		{"Fetch.BudgetBytes", v.Fetch.BudgetBytes}, {"Fetch.CorruptTries", int64(v.Fetch.CorruptTries)},
+	} {
+		if n.n < 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is negative", n.name, n.n))
+		}
+	}
+	v.SyncInterval = cmp.Or(v.SyncInterval, time.Minute)
+	v.GroupTimeout = cmp.Or(v.GroupTimeout, 10*time.Second)
+	v.AlignmentTimeout = cmp.Or(v.AlignmentTimeout, 5*time.Minute)
+	v.RetryMin = cmp.Or(v.RetryMin, time.Second)
+	v.RetryMax = cmp.Or(v.RetryMax, 300*time.Second)
+	if v.RetryMax < v.RetryMin {
+		errs = append(errs, fmt.Errorf("RetryMax: %v is below RetryMin (%v)", v.RetryMax, v.RetryMin))
+	}
+	if v.Logger == nil {
+		v.Logger = slog.New(slog.DiscardHandler)
+	}
+	if v.Fetch.Logger == nil {
+		v.Fetch.Logger = v.Logger
+	}
+	if v.Store == nil {
+		v.Store = coordinator.NewMemory()
+	}
+	return v, filter, errors.Join(errs...)
+}
+
+// validName applies the rules of topic names to a mirror's name.
+func validName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("name: is empty")
+	case name == "." || name == "..":
+		return fmt.Errorf("name: %q is not allowed", name)
+	case len(name) > 249:
+		return fmt.Errorf("name: has %d characters, at most 249 are allowed", len(name))
+	case !topics.Literal(name):
+		return fmt.Errorf("name: %q has characters other than letters, digits, '.', '_' and '-'", name)
+	}
+	return nil
+}

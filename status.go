@@ -1,0 +1,115 @@
+package mirror
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/clustermirror/mirror/coordinator"
+)
+
+// worst is how many partitions a Status details.
+const worst = 100
+
+// Status is a mirror at one moment. It is a value; nothing in it changes later.
+type Status struct {
+	Mirror      string    `json:"mirror"`
+	Time        time.Time `json:"time"`
+	Running     bool      `json:"running"`
+	Source      string    `json:"source,omitempty"`      // cluster id, once known
+	Destination string    `json:"destination,omitempty"` // cluster id, once known
+
+	Topics     int                       `json:"topics"`
+	Partitions int                       `json:"partitions"`
+	States     map[coordinator.State]int `json:"states"`
+	// Health is the worst partition's: "failed" when one is FAILED or a topic is
+	// refused, "troubled" when one is waiting for something to get better,
+	// "ok" otherwise.
+	Health string `json:"health"`
+
+	Lag     int64 `json:"lag"` // offsets still to be copied, all partitions
+	Records int64 `json:"records"`
+	Batches int64 `json:"batches"`
+	Bytes   int64 `json:"bytes"`
+	Corrupt int64 `json:"corrupt"`
+
+	// Worst are the partitions that need looking at most, at most a hundred: the
+	// failed ones, then those in trouble, then by lag.
+	Worst []PartitionStatus `json:"worst"`
+	// Refused are topics that cannot be mirrored as they stand, with the reason.
+	Refused map[string]string `json:"refused,omitempty"`
+	// Missing are topics that are named and that the source does not have.
+	Missing []string `json:"missing,omitempty"`
+
+	Synced    *time.Time `json:"synced,omitempty"`    // last successful look for topics
+	SyncError string     `json:"syncError,omitempty"` // why the last look failed
+	// EventsDropped counts events that nobody was quick enough to take.
+	EventsDropped int64 `json:"eventsDropped,omitempty"`
+}
+
+// Status shows the mirror as it is now. It never waits for a cluster.
+func (m *Mirror) Status() Status {
+	s := Status{Mirror: m.name, Time: time.Now(), Running: m.running.Load(), EventsDropped: m.events.dropped.Load()}
+	m.catalog.mu.Lock()
+	s.Source, s.Destination, s.Topics = m.catalog.source, m.catalog.dest, len(m.catalog.topics)
+	s.Missing, s.Synced = slices.Clone(m.catalog.missing), moment(m.catalog.synced)
+	if m.catalog.syncErr != nil {
+		s.SyncError = m.catalog.syncErr.Error()
+	}
+	for name, err := range m.catalog.refused {
+		if s.Refused == nil {
+			s.Refused = map[string]string{}
+		}
+		s.Refused[name] = err.Error()
+	}
+	m.catalog.mu.Unlock()
+
+	s.States = maps.Clone(m.coord.Counts())
+	all := m.coord.All()
+	s.Partitions = len(all)
+	details := make([]PartitionStatus, len(all))
+	for i, snap := range all {
+		p := m.partition(snap)
+		details[i] = p
+		if p.State != coordinator.StateStopped {
+			s.Lag += p.Lag
+		}
+		s.Records += p.Records
+		s.Batches += p.Batches
+		s.Bytes += p.Bytes
+		s.Corrupt += p.Corrupt
+	}
+	slices.SortFunc(details, func(a, b PartitionStatus) int {
+		return cmp.Or(severity(b)-severity(a), cmp.Compare(b.Lag, a.Lag), a.Partition.Compare(b.Partition))
+	})
+	s.Worst = slices.Clone(details[:min(len(details), worst)])
+	s.Health = health(s)
+	return s
+}
+
+func severity(p PartitionStatus) int {
+	switch {
+	case p.State == coordinator.StateFailed && !p.Retriable:
+		return 3
+	case p.State == coordinator.StateFailed:
+		return 2
+	case p.Reason != "":
+		return 1
+	}
+	return 0
+}
+
+func health(s Status) string {
+	most := 0
+	if len(s.Worst) > 0 {
+		most = severity(s.Worst[0])
+	}
+	switch {
+	case most >= 2 || len(s.Refused) > 0:
+		return "failed"
+	case most == 1 || s.SyncError != "" || len(s.Missing) > 0:
+		return "troubled"
+	}
+	return "ok"
+}

@@ -1,0 +1,169 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/offsets"
+)
+
+// stopLook is how often a high watermark that is behind is looked at.
+const stopLook = 50 * time.Millisecond
+
+// stopping is one partition on its way to STOPPED.
+type stopping struct {
+	task
+	end fetcher.End
+}
+
+// stopAll performs STOPPING in the order of invariant I6: out of the fetcher,
+// drained, high watermark at the log end, group offsets copied, position stored,
+// late writers fenced.
+func (m *Mirror) stopAll(ctx context.Context, ts []task) {
+	ts = current(ts)
+	ends, err := m.quiet(ctx, ts)
+	if err != nil {
+		return // Run ends
+	}
+	live := make([]stopping, 0, len(ts))
+	for i, t := range ts {
+		// Another worker, or records of others at the end, do not keep a topic from
+		// being stopped: the position is where the log ends.
+		if e := ends[i].Err; e != nil && !errors.Is(e, cluster.ErrFenced) && !errors.Is(e, cluster.ErrForeignWrite) {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: destination log end: %w", e))
+			continue
+		}
+		live = append(live, stopping{task: t, end: ends[i]})
+	}
+	live = m.replicated(ctx, live)
+	m.copyGroups(ctx, live)
+	live = m.storePositions(ctx, live)
+	m.fenceAll(ctx, live)
+}
+
+// replicated waits until every log end is below its high watermark.
+func (m *Mirror) replicated(ctx context.Context, ss []stopping) []stopping {
+	tick := time.NewTicker(stopLook)
+	defer tick.Stop()
+	for tries := 0; ; tries++ {
+		var behind []int
+		for i, s := range ss {
+			if s.end.HighWatermark < s.end.LogEnd {
+				behind = append(behind, i)
+			}
+		}
+		if len(behind) == 0 || ctx.Err() != nil {
+			return ss
+		}
+		if time.Duration(tries)*stopLook > m.opts.GroupTimeout {
+			return m.unreplicated(ss)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		stretches := make([]fetcher.Stretch, len(behind))
+		for i, b := range behind {
+			stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: ss[b].rec.Partition}
+		}
+		if ends, err := m.destination.Ends(ctx, stretches); err == nil {
+			for i, b := range behind {
+				if ends[i].Err == nil || errors.Is(ends[i].Err, cluster.ErrFenced) || errors.Is(ends[i].Err, cluster.ErrForeignWrite) {
+					ss[b].end = ends[i]
+				}
+			}
+		}
+	}
+}
+
+// unreplicated reports those whose followers do not follow; the stop is tried
+// again.
+func (m *Mirror) unreplicated(ss []stopping) (ready []stopping) {
+	for _, s := range ss {
+		if s.end.HighWatermark >= s.end.LogEnd {
+			ready = append(ready, s)
+			continue
+		}
+		m.report(s.task, coordinator.EventFailed, fmt.Errorf("stop: %w: high watermark %d stays below log end %d",
+			cluster.ErrUnavailable, s.end.HighWatermark, s.end.LogEnd))
+	}
+	return ready
+}
+
+// copyGroups copies committed offsets on the partitions that are being stopped.
+// It is bounded in time and its failure is no failure of the stop: the source
+// may be what has died.
+func (m *Mirror) copyGroups(ctx context.Context, ss []stopping) {
+	if m.opts.NoGroups || len(ss) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout)
+	defer cancel()
+	within := make(map[cluster.Partition]cluster.Offsets, len(ss))
+	for _, s := range ss {
+		within[s.rec.Partition] = cluster.Offsets{LogStart: s.end.LogStart, HighWatermark: s.end.HighWatermark}
+	}
+	report, err := offsets.Copier{Source: m.source, Destination: m.destination}.Copy(ctx, within)
+	if err != nil {
+		m.opts.Logger.Warn("committed offsets not copied", "mirror", m.name, "err", err)
+	}
+	emit(m.events, m.opts.Events.Groups, GroupsEvent{Mirror: m.name, Report: report, Err: err})
+}
+
+// storePositions has the positions written down before anything local can be
+// appended.
+func (m *Mirror) storePositions(ctx context.Context, ss []stopping) (stored []stopping) {
+	acks := make([]chan error, len(ss))
+	for i, s := range ss {
+		ack := make(chan error, 1)
+		acks[i] = ack
+		m.coord.Post(coordinator.Event{
+			Partition: s.rec.Partition, Kind: coordinator.EventPositionRead, Seq: s.effect.Seq,
+			Position: &cluster.Position{Epoch: lastEpoch(s.rec.Epochs, s.end.LogEnd), Offset: s.end.LogEnd},
+			Ack:      func(err error) { ack <- err },
+		})
+	}
+	for i, ack := range acks {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ack:
+			if err == nil {
+				stored = append(stored, ss[i])
+			}
+		}
+	}
+	return stored
+}
+
+// fenceAll locks late writers of ours out and reports STOPPED.
+func (m *Mirror) fenceAll(ctx context.Context, ss []stopping) {
+	fencer, ok := m.destination.(fetcher.Fencer)
+	ends := make([]fetcher.End, len(ss))
+	if ok && len(ss) > 0 {
+		stretches := make([]fetcher.Stretch, len(ss))
+		for i, s := range ss {
+			stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: s.rec.Partition}
+		}
+		answers, err := fencer.Fence(ctx, stretches)
+		for i := range ss {
+			if ends[i].Err = err; err == nil {
+				ends[i] = answers[i]
+			}
+		}
+	}
+	for i, s := range ss {
+		if err := ends[i].Err; err != nil {
+			m.report(s.task, coordinator.EventFailed, fmt.Errorf("stop: fence: %w", err))
+			continue
+		}
+		m.boards.get(s.rec.Partition).LogEnd.Store(s.end.LogEnd)
+		m.report(s.task, coordinator.EventStopped, nil)
+	}
+}

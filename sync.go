@@ -1,0 +1,220 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/topics"
+)
+
+// syncLoop looks for topics at every interval, on request, and after a failure
+// soon again.
+func (m *Mirror) syncLoop(ctx context.Context) error {
+	pace := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(m.opts.RetryMin), backoff.WithMaxInterval(max(m.opts.SyncInterval, m.opts.RetryMin)),
+		backoff.WithMaxElapsedTime(0))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.kick:
+		case <-timer.C:
+		}
+		again, err := m.syncOnce(ctx)
+		if errors.Is(err, ErrSameCluster) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			m.opts.Logger.Warn("topics not synced", "mirror", m.name, "err", err)
+			m.catalog.failed(err)
+		}
+		if err != nil || again {
+			timer.Reset(pace.NextBackOff())
+			continue
+		}
+		pace.Reset()
+		timer.Reset(m.opts.SyncInterval)
+	}
+}
+
+func (m *Mirror) kickSync() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// syncOnce does one round. again says that something is left to be tried soon.
+func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
+	stopErr := m.adoptStops(ctx)
+	if err := m.identify(ctx); err != nil {
+		return false, err
+	}
+	res, err := topics.Syncer{Source: m.source, Destination: m.destination}.Sync(ctx, m.filterNow())
+	if err != nil {
+		return false, err
+	}
+	for _, name := range res.Created {
+		emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name})
+	}
+	for name, err := range res.Refused {
+		if m.newlyRefused(name, err) {
+			m.opts.Logger.Warn("topic refused", "mirror", m.name, "topic", name, "err", err)
+			emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name, Err: err})
+		}
+	}
+	for _, t := range m.catalog.seen(res, time.Now()) {
+		for _, p := range partitionsOf(t) {
+			m.fail(p, fmt.Errorf("%w: source topic %s", cluster.ErrTopicDeleted, t.Name))
+		}
+	}
+	m.admit(ctx, res.Ready)
+	return len(res.Refused) > 0 || stopErr != nil, nil
+}
+
+func (m *Mirror) newlyRefused(name string, err error) bool {
+	m.catalog.mu.Lock()
+	defer m.catalog.mu.Unlock()
+	old := m.catalog.refused[name]
+	return old == nil || old.Error() != err.Error()
+}
+
+// filterNow is a copy of the filter: operators may change it meanwhile.
+func (m *Mirror) filterNow() *topics.Filter {
+	m.catalog.mu.Lock()
+	defer m.catalog.mu.Unlock()
+	return m.catalog.filter.Clone()
+}
+
+// identify makes sure that both addresses still lead to the clusters they led to
+// at first, and that those are two.
+func (m *Mirror) identify(ctx context.Context) error {
+	source, err := m.source.ID(ctx)
+	if err != nil {
+		return fmt.Errorf("source cluster id: %w", err)
+	}
+	dest, err := m.destination.ID(ctx)
+	if err != nil {
+		return fmt.Errorf("destination cluster id: %w", err)
+	}
+	if source == dest && source != "" {
+		return fmt.Errorf("%w: id %s", ErrSameCluster, source)
+	}
+	pinnedSource, pinnedDest := m.catalog.pin(source, dest)
+	for _, end := range []struct{ what, now, pinned string }{
+		{"source", source, pinnedSource}, {"destination", dest, pinnedDest},
+	} {
+		if end.now != end.pinned {
+			err := fmt.Errorf("%w: %s id is %s, was %s", cluster.ErrClusterReplaced, end.what, end.now, end.pinned)
+			for _, s := range m.coord.All() {
+				m.fail(s.Partition, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Mirror) fail(p cluster.Partition, err error) {
+	m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventFailed, Err: err})
+}
+
+// admit begins what is wanted of topics that are new, and looks at the ends of
+// partitions that are not being copied, so that their lag shows too.
+func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
+	var idle []cluster.Partition
+	for _, t := range ready {
+		if m.catalog.put(t) {
+			desired := coordinator.WantMirroring
+			if in, ok := m.coord.Intent(t.Name); ok {
+				desired = in.Desired
+			}
+			m.want(t, desired)
+		}
+		for _, p := range partitionsOf(t) {
+			if s, ok := m.coord.Snapshot(p); !ok || s.State != coordinator.StateMirroring {
+				idle = append(idle, p)
+			}
+		}
+	}
+	m.lookAtEnds(ctx, idle)
+}
+
+// want posts what is wanted of every partition of a topic. A partition that
+// refuses because the topic is another one fails.
+func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired) {
+	for _, p := range partitionsOf(t) {
+		m.coord.Post(coordinator.Event{
+			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID,
+			Ack: func(err error) {
+				if errors.Is(err, cluster.ErrTopicReplaced) {
+					m.fail(p, err)
+				}
+			},
+		})
+	}
+}
+
+// lookAtEnds reads the ends of partitions that nobody fetches.
+func (m *Mirror) lookAtEnds(ctx context.Context, ps []cluster.Partition) {
+	if len(ps) == 0 {
+		return
+	}
+	if answers, err := m.source.Offsets(ctx, ps); err == nil {
+		for i, a := range answers {
+			if a.Err == nil {
+				m.boards.get(ps[i]).Source.Store(a.HighWatermark)
+				m.boards.get(ps[i]).LogStart.Store(a.LogStart)
+			}
+		}
+	}
+	if answers, err := m.destination.Offsets(ctx, ps); err == nil {
+		for i, a := range answers {
+			if a.Err == nil {
+				m.boards.get(ps[i]).LogEnd.CompareAndSwap(-1, a.HighWatermark)
+			}
+		}
+	}
+}
+
+// adoptStops brings topics to STOPPED that were to be stopped before anything
+// was known of them. Only the destination is asked.
+func (m *Mirror) adoptStops(ctx context.Context) error {
+	m.catalog.mu.Lock()
+	n := len(m.catalog.stops)
+	m.catalog.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	there, err := m.destination.Topics(ctx)
+	if err != nil {
+		return fmt.Errorf("destination topics: %w", err)
+	}
+	m.catalog.mu.Lock()
+	var found []cluster.Topic
+	for _, t := range there {
+		if m.catalog.stops[t.Name] {
+			delete(m.catalog.stops, t.Name)
+			t.ID = cluster.TopicID{} // the destination's; the source's is not known
+			found = append(found, t)
+		}
+	}
+	m.catalog.mu.Unlock()
+	for _, t := range found {
+		m.catalog.put(t)
+		m.want(t, coordinator.WantMirroring) // so that what stands there is taken as ours, and fenced
+		m.want(t, coordinator.WantStopped)
+	}
+	return nil
+}

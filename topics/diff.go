@@ -1,0 +1,103 @@
+package topics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// A Plan is what has to happen so that the destination has the mirror's topics.
+type Plan struct {
+	Create []cluster.Topic // on the source, missing at the destination
+	Ready  []cluster.Topic // on both; the source's description
+	// Refused are topics that cannot be mirrored as they stand, with the reason.
+	Refused map[string]error
+	// Missing are literal names of the filter that the source does not have.
+	Missing []string
+}
+
+// Diff compares the topics of both sides as far as they belong to the mirror. It
+// is pure.
+func Diff(source, destination []cluster.Topic, f *Filter) Plan {
+	plan := Plan{Refused: map[string]error{}}
+	there := make(map[string]cluster.Topic, len(destination))
+	for _, t := range destination {
+		there[t.Name] = t
+	}
+	literals := map[string]bool{}
+	for _, n := range f.Literals() {
+		literals[n] = true
+	}
+	for _, t := range source {
+		if t.Internal || !f.Matches(t.Name) {
+			continue
+		}
+		delete(literals, t.Name)
+		d, ok := there[t.Name]
+		switch {
+		case !ok:
+			plan.Create = append(plan.Create, t)
+		case d.Partitions != t.Partitions:
+			plan.Refused[t.Name] = fmt.Errorf("topic %s: %w: destination has %d partitions, source has %d",
+				t.Name, cluster.ErrRefused, d.Partitions, t.Partitions)
+		default:
+			plan.Ready = append(plan.Ready, t)
+		}
+	}
+	byName := func(a, b cluster.Topic) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(plan.Create, byName)
+	slices.SortFunc(plan.Ready, byName)
+	for n := range literals {
+		plan.Missing = append(plan.Missing, n)
+	}
+	slices.Sort(plan.Missing)
+	return plan
+}
+
+// neverCopied are settings that belong to one cluster: throttles name its
+// brokers, availability is its operator's choice, timestamp limits would refuse
+// what the source has accepted (semantics, metadata sync).
+var neverCopied = map[string]bool{
+	"leader.replication.throttled.replicas":   true,
+	"follower.replication.throttled.replicas": true,
+	"min.insync.replicas":                     true,
+	"unclean.leader.election.enable":          true,
+	"message.format.version":                  true,
+	"compression.type":                        true,
+	"compression.gzip.level":                  true,
+	"compression.lz4.level":                   true,
+	"compression.zstd.level":                  true,
+	"message.timestamp.type":                  true,
+	"message.timestamp.difference.max.ms":     true,
+	"message.timestamp.before.max.ms":         true,
+	"message.timestamp.after.max.ms":          true,
+}
+
+// foreignPrefixes are settings of other vendors and of tiered storage.
+var foreignPrefixes = []string{"remote.", "local.retention.", "confluent.", "redpanda.", "errors."}
+
+// required make the destination keep batches as they come: not re-compressed,
+// with the producer's timestamps, however old or far in the future those are.
+var required = []cluster.TopicConfig{
+	{Name: "compression.type", Value: "producer"},
+	{Name: "message.timestamp.type", Value: "CreateTime"},
+	{Name: "message.timestamp.before.max.ms", Value: "9223372036854775807"},
+	{Name: "message.timestamp.after.max.ms", Value: "9223372036854775807"},
+}
+
+// MirrorConfigs are the settings a mirror topic is created with, sorted by name:
+// the source topic's own, without those that belong to one cluster, and what
+// exact copying requires.
+func MirrorConfigs(source []cluster.TopicConfig) []cluster.TopicConfig {
+	out := slices.Clone(required)
+	for _, c := range source {
+		foreign := slices.ContainsFunc(foreignPrefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
+		if !foreign && !neverCopied[c.Name] {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b cluster.TopicConfig) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

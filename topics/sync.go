@@ -1,0 +1,78 @@
+package topics
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// A Syncer brings the destination's topics in step.
+type Syncer struct {
+	Source      Source
+	Destination Sink
+}
+
+// A Result is what one sync found and did.
+type Result struct {
+	Ready   []cluster.Topic  // topics that exist on both sides: what can be mirrored
+	Created []string         // among them, those that this sync created
+	Refused map[string]error // topics that cannot be mirrored now, with the reason
+	Missing []string         // literal names that the source does not have
+}
+
+// Sync creates what is missing. One topic that is refused never keeps another
+// from being created; the error is for what concerns all of them.
+func (s Syncer) Sync(ctx context.Context, f *Filter) (Result, error) {
+	source, err := s.Source.Topics(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("source topics: %w", err)
+	}
+	destination, err := s.Destination.Topics(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("destination topics: %w", err)
+	}
+	plan := Diff(source, destination, f)
+	res := Result{Ready: plan.Ready, Refused: plan.Refused, Missing: plan.Missing}
+	if len(plan.Create) == 0 {
+		return res, nil
+	}
+	names := make([]string, len(plan.Create))
+	for i, t := range plan.Create {
+		names[i] = t.Name
+	}
+	configs, err := s.Source.TopicConfigs(ctx, names)
+	if err != nil {
+		return res, fmt.Errorf("source topic configs: %w", err)
+	}
+	s.create(ctx, plan.Create, configs, &res)
+	return res, nil
+}
+
+func (s Syncer) create(ctx context.Context, missing []cluster.Topic, configs []ConfigsAnswer, res *Result) {
+	var wanted []cluster.Topic
+	var news []cluster.NewTopic
+	for i, t := range missing {
+		if err := configs[i].Err; err != nil {
+			// Without its settings a topic could delete old records on arrival.
+			res.Refused[t.Name] = fmt.Errorf("topic %s: source configs: %w", t.Name, err)
+			continue
+		}
+		wanted = append(wanted, t)
+		news = append(news, cluster.NewTopic{
+			Name: t.Name, Partitions: t.Partitions, ReplicationFactor: -1, Configs: MirrorConfigs(configs[i].Configs),
+		})
+	}
+	if len(news) == 0 {
+		return
+	}
+	for i, err := range s.Destination.CreateTopics(ctx, news) {
+		t := wanted[i]
+		if err != nil { // also when somebody was faster: it is compared at the next sync
+			res.Refused[t.Name] = fmt.Errorf("topic %s: create: %w", t.Name, err)
+			continue
+		}
+		res.Created = append(res.Created, t.Name)
+		res.Ready = append(res.Ready, t)
+	}
+}
