@@ -34,6 +34,8 @@ func TestImports(t *testing.T)   { check(t, imports, inGo) }
 func TestLengths(t *testing.T)   { check(t, lengths, inGo) }
 func TestForbidden(t *testing.T) { check(t, forbidden, everywhere) }
 
+func TestSleeps(t *testing.T) { check(t, sleeps, inGo) }
+
 func TestPackageComments(t *testing.T) {
 	for _, bad := range undocumented(repository(t)) {
 		t.Error(bad)
@@ -89,8 +91,10 @@ func TestRulesBite(t *testing.T) {
 		{"61 lines of test function", lengths, "cluster/x_test.go", long(61), false},
 		{"500 lines of file", lengths, "cluster/x_test.go", "package p\n" + strings.Repeat("\n", 499), false},
 		{"501 lines of file", lengths, "cluster/x_test.go", "package p\n" + strings.Repeat("\n", 500), true},
-		{"a test sleeps", forbidden, "cluster/x_test.go", "time.Sleep" + "(1)", true},
-		{"a program sleeps", forbidden, "cluster/x.go", "time.Sleep" + "(1)", false},
+		{"a test sleeps", sleeps, "cluster/x_test.go", "package p\n\nfunc f() { time.Sleep" + "(1) }\n", true},
+		{"a test sleeps in a bubble", sleeps, "cluster/x_test.go",
+			"package p\n\nfunc f() { synctest.Test(t, func(t *testing.T) { time.Sleep" + "(1) }) }\n", false},
+		{"a program sleeps", sleeps, "cluster/x.go", "package p\n\nfunc f() { time.Sleep" + "(1) }\n", false},
 		{"left half done", forbidden, "cluster/x.go", "// TO" + "DO: later", true},
 		{"a skipped test", forbidden, "cluster/x_test.go", "t.Skip" + "(\"no\")", true},
 		{"a skipped benchmark", forbidden, "cluster/x_test.go", "b.Skip" + "f(\"no\")", true},
