@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -209,6 +210,58 @@ func TestHoles(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	})
+}
+
+// Above 2^31 the offsets of phantoms are such as the log has, too.
+func TestPhantomsAboveTwoGigaOffsets(t *testing.T) {
+	const far = 1 << 33
+	one := func(at int64) []byte {
+		return batch.Encode(batch.Spec{Base: at, Records: []batch.Record{{Offset: at}}})
+	}
+	h := batch.Header(batch.AppendPhantoms(nil, 5, 7, nil))
+	h.Patch(batch.Patch{Base: far, ProducerID: 1 << 62})
+	got, err := Partition(t.Context(), newLog(one(1), one(far+5)), newLog(one(1), h, one(far+5)), foo, small)
+	if err != nil || !got.Equal || got.Records != 2 {
+		t.Errorf("%v: %v", err, got)
+	}
+}
+
+// Batches that share a compressed payload are the same only if their headers make
+// the same records of it.
+func TestSharedPayload(t *testing.T) {
+	spec := batch.Spec{Base: base, Codec: batch.Zstd, Records: []batch.Record{{Timestamp: 10}, {Timestamp: 20}}}
+	const appendTime = batch.AttrLogAppendTime
+	for name, c := range map[string]struct {
+		source, destination func(s *batch.Spec)
+		want                []string
+	}{
+		"producer and epoch": {nil, func(s *batch.Spec) { s.LeaderEpoch, s.Producer = 9, &batch.Producer{ID: 1} }, nil},
+		"base":               {nil, func(s *batch.Spec) { s.Base = base + 2 }, []string{"1000: missing", "1001: missing", "1002: extra", "1003: extra"}},
+		"base timestamp": {nil, func(s *batch.Spec) { s.Records = []batch.Record{{Timestamp: 11}, {Timestamp: 21}} },
+			[]string{"1000: timestamp", "1001: timestamp"}},
+		"log append time": {nil, func(s *batch.Spec) { s.Attributes, s.Timestamp = appendTime, 20 }, []string{"1000: timestamp"}},
+		"other append time": {func(s *batch.Spec) { s.Attributes, s.Timestamp = appendTime, 20 },
+			func(s *batch.Spec) { s.Attributes, s.Timestamp = appendTime, 21 }, []string{"1000: timestamp", "1001: timestamp"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var logs [2]*log
+			for i, change := range []func(s *batch.Spec){c.source, c.destination} {
+				s := spec
+				if change != nil {
+					change(&s)
+				}
+				logs[i] = newLog(batch.Encode(s))
+				logs[i].offsets = cluster.Offsets{LogStart: base, HighWatermark: base + 10}
+			}
+			if !bytes.Equal(logs[0].batches[0][batch.HeaderSize:], logs[1].batches[0][batch.HeaderSize:]) {
+				t.Fatal("payloads are not shared")
+			}
+			got, err := Partition(t.Context(), logs[0], logs[1], foo, nil)
+			if d := cmp.Diff(c.want, kinds(got)); d != "" || err != nil {
+				t.Errorf("%v, differences (-want +got):\n%s", err, d)
+			}
+		})
+	}
 }
 
 func TestCorrupt(t *testing.T) {

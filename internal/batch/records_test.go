@@ -120,6 +120,8 @@ func TestDecodeCorrupt(t *testing.T) {
 		h[atAttributes+1] = byte(codec)
 		return h
 	}
+	roomy := tail(None, 9) // the second record is a byte longer than what is in it
+	roomy[HeaderSize+7] = 7 << 1
 	flip := func(at int, v byte) Header { h := plain(); h[HeaderSize+at] = v; return h }
 	for name, c := range map[string]struct {
 		h      Header
@@ -133,6 +135,7 @@ func TestDecodeCorrupt(t *testing.T) {
 		"key longer than record": {flip(4, 0x7e), "record 1 of 2"},
 		"header count too big":   {flip(8, 0x7e), "record 1 of 2"},
 		"header count negative":  {flip(8, 1), "record 1 of 2"},
+		"record too roomy":       {roomy, "record 2 of 2"},
 		"codec 5":                {tail(5), "codec 5"},
 		"not gzip":               {tail(Gzip), "gzip"},
 		"not snappy":             {tail(Snappy), "snappy"},
@@ -168,6 +171,19 @@ func TestDecodeCorrupt(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A header count is not believed: memory is taken for what is there.
+func TestDecodeHugeHeaderCount(t *testing.T) {
+	body := []byte{0, 0, 0, 1, 1}
+	body = binary.AppendVarint(body, 1<<20)
+	h := append(Header(Encode(Spec{Base: 9, Records: make([]Record, 1)}))[:HeaderSize], binary.AppendVarint(nil, int64(len(body)))...)
+	h = append(h, body...)
+	binary.BigEndian.PutUint32(h[atLength:], uint32(len(h)-lengthOffset))
+	var d Decoder
+	if _, err := all(&d, h); !errors.Is(err, cluster.ErrCorrupt) || cap(d.headers) > 0 {
+		t.Errorf("%v, room for %d headers", err, cap(d.headers))
+	}
 }
 
 func TestDecodeEmptyBatch(t *testing.T) {
@@ -215,11 +231,13 @@ func TestDecodeStopsWhereVisitSaysSo(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, codec := range codecs {
-		f.Add([]byte(Encode(Spec{Base: 100, Codec: codec, Records: sample()})))
+		small := append(sample()[:3], sample()[5])
+		f.Add(Encode(Spec{Base: 100, Codec: codec, Records: small}))
 	}
 	f.Add(AppendPhantoms(nil, 3, 4, nil))
 	var d Decoder
 	f.Fuzz(func(t *testing.T, b []byte) {
+		b = bytes.Clone(b)
 		d.Limit = 1 << 20
 		if len(b) >= HeaderSize { // as if the broker had stored exactly this
 			binary.BigEndian.PutUint32(b[atLength:], uint32(len(b)-lengthOffset))
