@@ -79,7 +79,7 @@ func committedAt(ctx context.Context, conn *wire.Conn, groups []string, idx []in
 			return err
 		}
 		got := answer.(*kmsg.OffsetFetchResponse)
-		answers[i] = offsets.CommittedAnswer{Err: wire.CodeError(got.ErrorCode)}
+		answers[i] = offsets.CommittedAnswer{Err: groupError(got.ErrorCode)}
 		for _, t := range got.Topics {
 			for _, p := range t.Partitions {
 				addCommitted(&answers[i], cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.Offset, p.Metadata, p.ErrorCode)
@@ -108,7 +108,7 @@ func committedMany(ctx context.Context, conn *wire.Conn, version int16, groups [
 		if !ok {
 			continue
 		}
-		got := offsets.CommittedAnswer{Err: wire.CodeError(g.ErrorCode)}
+		got := offsets.CommittedAnswer{Err: groupError(g.ErrorCode)}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
 				addCommitted(&got, cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.Offset, p.Metadata, p.ErrorCode)
@@ -135,4 +135,14 @@ func addCommitted(to *offsets.CommittedAnswer, p cluster.Partition, offset int64
 		c.Metadata = *metadata
 	}
 	to.Offsets = append(to.Offsets, c)
+}
+
+// groupError is the error of a whole group. One that does not exist has committed
+// nothing: some brokers say so by an error, others by an empty answer.
+func groupError(code int16) error {
+	const groupIDNotFound wire.Code = 69
+	if wire.Code(code) == groupIDNotFound {
+		return nil
+	}
+	return wire.CodeError(code)
 }
