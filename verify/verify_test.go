@@ -303,6 +303,19 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
+// A header may be wrong about its largest timestamp; the records' are from the base.
+func TestSharedPayloadOtherBaseTimestamp(t *testing.T) {
+	one := func(timestamp uint64) *log {
+		h := batch.Header(batch.Encode(batch.Spec{Base: base, Codec: batch.Zstd, Records: []batch.Record{{Timestamp: 10}}}))
+		binary.BigEndian.PutUint64(h[27:], timestamp)
+		return newLog(recomputed(h))
+	}
+	got, err := Partition(t.Context(), one(10), one(9), foo, nil)
+	if d := cmp.Diff([]string{"1000: timestamp"}, kinds(got)); d != "" || err != nil {
+		t.Errorf("%v, differences (-want +got):\n%s", err, d)
+	}
+}
+
 // recomputed gives the batch a right checksum, whatever is in it.
 func recomputed(h batch.Header) batch.Header {
 	binary.BigEndian.PutUint32(h[17:], crc32.Checksum(h[21:], crc32.MakeTable(crc32.Castagnoli)))
