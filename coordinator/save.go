@@ -86,7 +86,7 @@ func (l *loop) commit(ctx context.Context, ch *change) {
 	e := ch.entry
 	before := e.rec
 	e.rec, e.err, e.owned, e.pending = ch.next, ch.err, true, nil
-	if before.State != e.rec.State || ch.ev.Kind == eventTakeOver {
+	if before.State != e.rec.State {
 		e.halt()
 	}
 	if e.rec.State != StateFailed || !e.rec.Retriable {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,6 +19,7 @@ var scriptErrors = map[string]error{
 	"unreachable":    cluster.ErrUnreachable,
 	"topic-replaced": cluster.ErrTopicReplaced,
 	"truncated":      cluster.ErrTruncated,
+	"canceled":       context.Canceled,
 	"timeout":        cluster.ErrTimeout,
 }
 

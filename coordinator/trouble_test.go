@@ -154,6 +154,10 @@ func TestTakeover(t *testing.T) {
 		if s, _ := first.Snapshot(mine); s.State != StateLogAlignment {
 			t.Errorf("the other partition of the batch is %q", s.State)
 		}
+		post(first, Event{Kind: EventWant, Desired: WantStopped, Ack: func(err error) { fenced = err }})
+		if !errors.Is(fenced, cluster.ErrFenced) {
+			t.Errorf("a lost partition takes another event: %v", fenced)
+		}
 		post(second, Event{Kind: EventEpochSeen, Epoch: 1, Ack: func(err error) { fenced = err }})
 		if fenced != nil {
 			t.Errorf("the second worker is refused: %v", fenced)
@@ -219,6 +223,10 @@ func TestIntents(t *testing.T) {
 		post(c, Event{Kind: EventDrained})
 		post(c, Event{Kind: EventWant, Desired: WantMirroring}) // a later word than the intent
 		wantState(t, c, StateMirroring)
+		stop()
+		c = New("m", store, perf, nil)
+		stop = start(t, c)
+		wantState(t, c, StateMirroring) // the intent was followed once
 		post(c, Event{Kind: EventFailed, Err: cluster.ErrTruncated})
 		intend(Intent{Topic: testPartition.Topic, Desired: WantMirroring, Recover: true})
 		wantState(t, c, StateMirroring)
