@@ -197,7 +197,11 @@ func TestRecordThatWasDeleted(t *testing.T) {
 		if err := store.Delete(t.Context(), "m", []cluster.Partition{testPartition}); err != nil {
 			t.Fatal(err)
 		}
-		post(c, Event{Kind: EventProgress})
+		var acked error
+		post(c, Event{Kind: EventProgress, Ack: func(err error) { acked = err }})
+		if !errors.Is(acked, cluster.ErrFenced) {
+			t.Errorf("acknowledged with %v", acked)
+		}
 		if _, ok := c.Snapshot(testPartition); ok || fetch.ctx.Err() == nil {
 			t.Error("the partition goes on without a record")
 		}
