@@ -30,6 +30,7 @@ var arrows = map[string][]string{
 	"coordinator":         {"cluster"},
 	"examples/...":        {"public"},
 	"fetcher":             {"cluster", "internal/batch", "internal/epoch"},
+	"internal/acceptance": {"any"},
 	"internal/batch":      {"cluster"},
 	"internal/datadriven": {},
 	"internal/epoch":      {"cluster"},
