@@ -67,6 +67,9 @@ func newCore(o Options, java, libs, dir string) (*core, error) {
 		if c.authority, err = newAuthority(); err != nil {
 			return nil, err
 		}
+		if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte(c.authority.caPEM), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	log := []byte(c.release.logConfig)
 	if err := os.WriteFile(filepath.Join(dir, c.release.logFile), log, 0o644); err != nil {

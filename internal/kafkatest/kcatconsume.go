@@ -1,0 +1,113 @@
+package kafkatest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// kcatFormat gives the lengths first, so that keys and values may hold
+// anything and null (-1) differs from empty (0).
+const (
+	kcatEnd    = "\n=kafkatest=\n"
+	kcatFormat = "%p %o %T %K %S\n%k%s%h" + kcatEnd
+)
+
+// KcatConsume reads with kcat (librdkafka), which also checks the CRC of every
+// batch, and returns the lines by partition and offset. Without kcat the test
+// is skipped, or fails if KAFKATEST_REQUIRED is set.
+func (c *Cluster) KcatConsume(ctx context.Context, t testing.TB, s ConsumeSpec) []Line {
+	t.Helper()
+	if err := s.validate(); err != nil {
+		t.Fatal(err)
+	}
+	kcat, err := exec.LookPath("kcat")
+	if err != nil {
+		unavailable(t, fmt.Errorf("%w: kcat not found: %w", errUnavailable, err))
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(kcat, c.kcatArgs(s)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	p, err := startProcess(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.wait(ctx)
+	p.kill()
+	if err != nil {
+		t.Fatalf("kcat of topic %s: %v\n%s", s.Topic, err, stderr.Bytes())
+	}
+	lines, err := parseKcat(stdout.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sortLines(lines)
+	return lines
+}
+
+func (c *core) kcatArgs(s ConsumeSpec) []string {
+	args := []string{"-C", "-q", "-e", "-Z", "-b", strings.Join(c.Bootstrap(), ","), "-t", s.Topic, "-f", kcatFormat,
+		"-X", "check.crcs=true", "-X", "isolation.level=" + s.isolation(),
+		"-X", "security.protocol=" + c.options.protocol()}
+	if o := c.options; o.SASL != "" {
+		args = append(args, "-X", "sasl.mechanisms="+o.SASL,
+			"-X", "sasl.username="+o.User, "-X", "sasl.password="+o.Password)
+	}
+	if c.authority != nil {
+		args = append(args, "-X", "ssl.ca.location="+filepath.Join(c.dir, "ca.pem"))
+	}
+	if s.Max > 0 {
+		args = append(args, "-c", strconv.Itoa(s.Max))
+	}
+	if s.Partition == AllPartitions {
+		return append(args, "-o", "beginning")
+	}
+	return append(args, "-p", strconv.Itoa(int(s.Partition)), "-o", strconv.FormatInt(s.From, 10))
+}
+
+func parseKcat(out []byte) ([]Line, error) {
+	var lines []Line
+	for len(out) > 0 {
+		head, rest, _ := bytes.Cut(out, []byte("\n"))
+		var l Line
+		var keySize, valueSize int
+		if _, err := fmt.Sscan(string(head), &l.Partition, &l.Offset, &l.Time, &keySize, &valueSize); err != nil {
+			return nil, fmt.Errorf("line of kcat %q: %w", head, err)
+		}
+		var err error
+		if l.Key, rest, err = takeKcat(rest, keySize); err != nil {
+			return nil, err
+		}
+		if l.Value, rest, err = takeKcat(rest, valueSize); err != nil {
+			return nil, err
+		}
+		headers, rest, found := bytes.Cut(rest, []byte(kcatEnd))
+		if !found {
+			return nil, fmt.Errorf("record %d/%d of kcat has no end", l.Partition, l.Offset)
+		}
+		l.Headers = escape(headers)
+		lines, out = append(lines, l), rest
+	}
+	return lines, nil
+}
+
+// takeKcat takes a key or value; with -Z kcat prints NULL for null, and its
+// length is -1.
+func takeKcat(b []byte, size int) (string, []byte, error) {
+	if size < 0 {
+		rest, found := bytes.CutPrefix(b, []byte("NULL"))
+		if !found {
+			return "", nil, fmt.Errorf("kcat gives length %d for %.20q", size, b)
+		}
+		return Null, rest, nil
+	}
+	if size > len(b) {
+		return "", nil, fmt.Errorf("kcat gives length %d for %d bytes", size, len(b))
+	}
+	return escape(b[:size]), b[size:], nil
+}
