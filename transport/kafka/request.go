@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Produce is sent in exactly one version: the first with compact framing, and the
-// last but one generation that names topics. Kafka 2.4 and later know it.
+// Produce is sent in exactly one version, the first with compact framing. Kafka
+// 2.8 and later know it, and it names topics.
 const (
 	produceKey     = int16(kmsg.Produce)
 	produceVersion = int16(9)
