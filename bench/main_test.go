@@ -1,0 +1,24 @@
+package bench
+
+import (
+	"flag"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/clustermirror/mirror/internal/kafkatest"
+)
+
+var (
+	full    = flag.Bool("full", false, "all data sets, larger, medians of 3")
+	profile = flag.String("profile", "", "folder for CPU profiles of the mirror's processes")
+	only    = flag.String("set", "", "regular expression: only these data sets")
+)
+
+func TestMain(m *testing.M) {
+	for name, run := range contestants {
+		kafkatest.Child(name, child(run))
+	}
+	kafkatest.Child("ends", child(runEnds))
+	goleak.VerifyTestMain(kafkatest.Suite{M: m})
+}
