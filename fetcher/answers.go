@@ -13,52 +13,62 @@ import (
 // longRound is a round trip from which on asking for more at a time pays.
 const longRound = 20 * time.Millisecond
 
+const (
+	largestPart   = 16 << 20 // bytes asked for of one partition at most
+	largestAnswer = 64 << 20
+)
+
 // onAnswer handles what a broker answered to a request.
 func (s *session) onAnswer(ctx context.Context, a *answer) {
 	s.asking = false
 	if a.err != nil {
-		s.onLost(ctx, a.err)
+		s.onLost(a.err)
 		return
 	}
 	s.failures = 0
-	held := &response{release: a.resp.Release}
-	held.refs.Store(1)
+	held := newResponse(a.resp.Release, a.resp.Size)
 	defer held.done()
-	now, total := time.Now(), 0
+	share, total := s.f.share(), 0
 	for i := range a.resp.Partitions {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)
 		t := s.trackers[part.Partition]
 		if t == nil || !t.member || t.askedGen != t.gen {
-			continue // it left, or its position was set anew since the request
+			continue // it left, or its position was set anew since the request (C11.9)
 		}
-		s.onPart(ctx, t, part, held, now)
-		if long := a.took >= longRound; long && len(part.Records) > 0 && int64(len(part.Records)) >= int64(t.want)*3/4 {
-			t.want = int32(min(int64(t.want)*2, s.f.share()/2, 16<<20))
-			t.dirty = true
+		s.onPart(ctx, t, part, held)
+		if a.took >= longRound {
+			t.grow(len(part.Records), share)
 		}
 		s.look(t)
 	}
 	if a.took >= longRound && int64(total) >= int64(s.respMax)*3/4 {
-		s.respMax = int32(min(int64(s.respMax)*2, s.f.opts.BudgetBytes/4, 64<<20))
+		s.respMax = max(s.respMax, int32(min(int64(s.respMax)*2, s.f.opts.BudgetBytes/4, largestAnswer)))
 	}
+	s.recovered()
 }
 
 // onLost handles a broker that cannot be reached: all its partitions wait
-// together, keep their state and show why; leaders may have moved.
-func (s *session) onLost(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
+// together, keep their state and show why; leaders may have moved. After the
+// retry budget they have failed.
+func (s *session) onLost(err error) {
+	now := time.Now()
+	if s.failures == 0 {
+		s.lostSince = now
 	}
-	delay := min(s.f.opts.BackoffMin<<min(s.failures, 20), s.f.opts.BackoffMax)
+	s.retryAt = now.Add(backoffAfter(s.failures, s.f.opts.BackoffMin, s.f.opts.BackoffMax))
 	s.failures++
-	s.retryAt = time.Now().Add(delay)
-	s.members = 0
+	s.opened, s.members = false, 0
 	s.gone = s.gone[:0]
 	lost := make([]cluster.Partition, 0, len(s.trackers))
+	over := now.Sub(s.lostSince) > s.f.opts.RetryBudget
 	for p, t := range s.trackers {
-		t.board.setTrouble(err)
-		t.member, t.dirty = false, true
+		t.member, t.dirty, t.doubtful = false, true, t.next
+		if over {
+			s.fail(t, err)
+			continue
+		}
+		s.trouble(t, err)
 		s.look(t)
 		lost = append(lost, p)
 	}
@@ -67,7 +77,7 @@ func (s *session) onLost(ctx context.Context, err error) {
 }
 
 // onPart handles one partition's part of an answer.
-func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *response, now time.Time) {
+func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *response) {
 	if part.Err != nil {
 		s.onPartError(ctx, t, part)
 		return
@@ -81,77 +91,67 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		})
 		return
 	}
-	if len(part.Records) == 0 {
-		if t.board.Trouble() != nil && t.runs == 0 && t.phase == fetching {
-			t.attempts = 0
-			t.board.setTrouble(nil)
-		}
-	} else {
-		s.takeAll(t, part.Records, held)
+	if len(part.Records) > 0 {
+		records, from := s.detach(part.Records, held)
+		s.takeAll(t, records, from)
+		from.done()
 	}
-	s.trim(ctx, t, part.LogStart)
+	s.trim(ctx, t)
 }
 
-// takeAll hands the records of an answer on, run by run: a run ends where a new
-// source epoch begins, and that one is held until its epoch is stored.
-func (s *session) takeAll(t *tracker, records []byte, held *response) {
+// detach gives a part of an answer memory of its own when memory is tight and the
+// rest of the answer would be kept for it. The caller has a reference to what it
+// gets.
+func (s *session) detach(records []byte, held *response) ([]byte, *response) {
+	n := len(records)
+	budget := s.f.budget
+	if !budget.tight() || 4*n > held.size || !budget.extra(int64(n)) {
+		held.refs.Add(1)
+		return records, held
+	}
+	return append([]byte(nil), records...), newResponse(func() { budget.drop(int64(n)) }, n)
+}
+
+// takeAll hands the records of an answer on: a run ends where a new source epoch
+// begins, and that one is held until its epoch is stored.
+func (s *session) takeAll(t *tracker, records []byte, from *response) {
 	w := batch.Walk(records)
-	for {
-		r := newRun(s, t, held)
-		how, err := outcome(0), error(nil)
-		r.batches, how, err = t.take(&w, r.batches, s.f.traits)
-		s.dispatch(t, r)
-		switch how {
-		case tookAll:
-			return
-		case bad:
-			s.onBad(t, err)
-			return
-		case staleView:
-			s.move(t, cluster.Leader{Broker: -1}, fmt.Errorf("%w: a batch has a later one than %d", cluster.ErrLeaderEpoch, t.leader.Epoch))
-			return
-		case newEpoch:
-			if t.held != nil {
-				return // fetched again when the first one is stored
-			}
-			s.hold(t, &w, held)
-			return
-		}
+	r := newRun(s, t, from)
+	how, err := outcome(0), error(nil)
+	r.batches, how, err = t.take(&w, r.batches, s.f.traits)
+	s.dispatch(t, r)
+	switch how {
+	case bad:
+		s.onBad(t, err)
+	case staleView:
+		s.move(t, cluster.Leader{Broker: -1}, fmt.Errorf("%w: a batch has a later one than %d", cluster.ErrLeaderEpoch, t.leader.Epoch))
+	case newEpoch:
+		s.hold(t, &w, from)
 	}
 }
 
 // hold takes the batches of a new epoch and keeps them until the epoch is stored.
-func (s *session) hold(t *tracker, w *batch.Walker, held *response) {
+// The epoch after that one is fetched again.
+func (s *session) hold(t *tracker, w *batch.Walker, from *response) {
 	before := *w
 	if !w.Next() {
 		return
 	}
-	epoch := w.Header().LeaderEpoch()
+	epoch, start := w.Header().LeaderEpoch(), t.next
 	*w = before
-	start := t.next
 	t.begin(epoch)
-	r := newRun(s, t, held)
-	how, err := outcome(0), error(nil)
-	r.batches, how, err = t.take(w, r.batches, s.f.traits)
-	if len(r.batches) == 0 {
-		r.drop()
-		t.epochs = t.epochs[:len(t.epochs)-1]
-		t.lastEpoch = t.epochs[len(t.epochs)-1].epoch
-		if how == bad {
-			s.onBad(t, err)
-		}
-		return
-	}
+	r := newRun(s, t, from)
+	r.batches, _, _ = t.take(w, r.batches, s.f.traits) // the first was found good before; what stops it then is found again
 	t.held = r
 	gen := t.gen
 	s.f.report.Epoch(t.partition, epoch, start, func(err error) {
-		s.box.put(message{epoch: &acked{t: t, gen: gen, err: err}})
+		s.box.put(message{epoch: &acked{t: t, gen: gen, epoch: epoch, err: err}})
 	})
 }
 
 func (s *session) onEpoch(a *acked) {
 	t := a.t
-	if t.held == nil || t.gen != a.gen || !s.mine(t) {
+	if t.held == nil || t.gen != a.gen || t.lastEpoch != a.epoch || !s.mine(t) {
 		return // it left or was set anew meanwhile, and the run was dropped
 	}
 	if a.err != nil {
@@ -181,22 +181,15 @@ func (s *session) dispatch(t *tracker, r *run) {
 // onBad handles a batch at the position that cannot be mirrored as it is. Wrong
 // bytes are fetched again; all else is for the owner to decide.
 func (s *session) onBad(t *tracker, err error) {
-	if !s.mine(t) {
-		return
-	}
 	if !errors.Is(err, cluster.ErrCorrupt) {
 		s.fail(t, err)
 		return
 	}
-	t.board.Corrupt.Add(1)
-	t.corrupt++
-	if t.corrupt >= s.f.opts.CorruptTries {
-		s.fail(t, fmt.Errorf("%w (fetched %d times)", err, t.corrupt))
+	if tries := t.spoilt(t.next); tries >= s.f.opts.CorruptTries {
+		s.fail(t, fmt.Errorf("%w (fetched %d times)", err, tries))
 		return
 	}
-	if t.phase == fetching {
-		s.pause(t, err)
-	}
+	s.pause(t, err)
 }
 
 // onPartError handles the code a broker gave for one partition.

@@ -10,14 +10,14 @@ import (
 
 // An answer is what came of one request.
 type answer struct {
-	resp   *FetchResponse
-	err    error
-	took   time.Duration
-	waited time.Duration // MaxWait of the request
+	resp *FetchResponse
+	err  error
+	took time.Duration // of the broker alone
 }
 
 // askLoop sends the session's requests, one after the other, over a connection
-// that it opens when it is needed and drops after an error.
+// that it opens when it is needed and drops after an error, or when it is told to
+// by nil.
 func (s *session) askLoop(ctx context.Context) error {
 	var open Session
 	defer func() {
@@ -30,14 +30,19 @@ func (s *session) askLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case req := <-s.asks:
-			a := &answer{waited: req.MaxWait}
+			if req == nil {
+				if open != nil {
+					open.Close()
+					open = nil
+				}
+				continue
+			}
+			a := &answer{}
 			if open == nil {
 				open, a.err = s.f.source.Open(ctx, s.broker)
 			}
 			if a.err == nil {
-				began := time.Now()
-				a.resp, a.err = s.fetch(ctx, open, req)
-				a.took = time.Since(began)
+				a.err = s.fetch(ctx, open, req, a)
 			}
 			if a.err != nil && open != nil {
 				open.Close()
@@ -52,28 +57,25 @@ func (s *session) askLoop(ctx context.Context) error {
 
 // fetch reserves the memory of the largest answer allowed, asks, and gives back
 // what the answer did not need. What it holds is given back by Release.
-func (s *session) fetch(ctx context.Context, open Session, req *FetchRequest) (*FetchResponse, error) {
-	reserved := min(int64(req.MaxBytes), s.f.opts.BudgetBytes)
-	if err := s.f.budget.Acquire(ctx, reserved); err != nil {
-		return nil, err
+func (s *session) fetch(ctx context.Context, open Session, req *FetchRequest, a *answer) error {
+	budget, reserved := s.f.budget, int64(req.MaxBytes)
+	if err := budget.reserve(ctx, reserved); err != nil {
+		return err
 	}
+	began := time.Now()
 	resp, err := open.Fetch(ctx, req)
+	a.took = time.Since(began)
 	if err != nil {
-		s.f.budget.Release(reserved)
-		return nil, err
+		budget.drop(budget.keep(reserved, 0))
+		return err
 	}
-	if resp.Size == 0 {
-		s.f.budget.Release(reserved)
-		return resp, nil
-	}
-	held := min(int64(resp.Size), reserved)
-	s.f.budget.Release(reserved - held)
-	release := resp.Release
+	held, release := budget.keep(reserved, int64(resp.Size)), resp.Release
 	resp.Release = func() {
 		release()
-		s.f.budget.Release(held)
+		budget.drop(held)
 	}
-	return resp, nil
+	a.resp = resp
+	return nil
 }
 
 // learnt is what the destination said of partitions whose position was unsure.
@@ -83,15 +85,23 @@ type learnt struct {
 	err      error
 }
 
-// learn asks the destination for the truth about positions.
-func (s *session) learn(ctx context.Context, ts []*tracker) {
-	if len(ts) == 0 {
+// learn asks the destination for the truth about the positions that are unsure,
+// all of this round in one call.
+func (s *session) learn(ctx context.Context) {
+	if len(s.unsure) == 0 {
 		return
 	}
-	stretches := make([]Stretch, len(ts))
-	for i, t := range ts {
-		t.phase, t.unsure = learning, true
-		stretches[i] = t.stretch
+	ts := make([]*tracker, 0, len(s.unsure))
+	stretches := make([]Stretch, 0, len(s.unsure))
+	for _, t := range s.unsure {
+		if s.mine(t) && t.phase == learning {
+			ts, stretches = append(ts, t), append(stretches, t.stretch)
+		}
+	}
+	clear(s.unsure)
+	s.unsure = s.unsure[:0]
+	if len(ts) == 0 {
+		return
 	}
 	s.f.spawn(func() {
 		ends, err := s.f.log.Ends(ctx, stretches)
@@ -124,13 +134,15 @@ func (s *session) judge(ctx context.Context, t *tracker) {
 }
 
 func outOfRange(p cluster.Partition, next int64, o cluster.Offsets) error {
-	e := &cluster.OffsetError{Partition: p, Span: cluster.Span{From: next, To: next}}
+	e := &cluster.OffsetError{Partition: p}
 	rng := fmt.Sprintf("source log is [%d,%d)", o.LogStart, o.HighWatermark)
 	switch {
 	case next > o.HighWatermark:
+		e.Span = cluster.Span{From: o.HighWatermark, To: next} // what the source lost
 		e.Err, e.Detail = cluster.ErrTruncated, fmt.Sprintf("destination ends at %d, %s", next, rng)
 	case next < o.LogStart:
-		e.Span.To, e.Err, e.Detail = o.LogStart, cluster.ErrRetention, rng
+		e.Span = cluster.Span{From: next, To: o.LogStart} // what was never mirrored
+		e.Err, e.Detail = cluster.ErrRetention, rng
 	default: // the range moved meanwhile
 		return cluster.ErrUnavailable
 	}

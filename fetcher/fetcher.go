@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -22,7 +21,7 @@ type Fetcher struct {
 	traits Traits
 
 	box     *mailbox[command]
-	budget  *semaphore.Weighted
+	budget  *budget
 	count   atomic.Int64 // partitions assigned; sets each one's share of the budget
 	brokers atomic.Int64 // sessions
 	tasks   sync.WaitGroup
@@ -31,28 +30,32 @@ type Fetcher struct {
 	group    *errgroup.Group
 	sessions map[int32]*session
 	where    map[cluster.Partition]*place
-	seeking  []*place // waits for a leader
-	asking   bool     // a look for leaders is under way
-	fresh    bool     // the next look must ask the cluster
-	retryAt  time.Time
-	rounds   int // looks in a row that left a partition without a leader
+	seeking  []*place  // wait for a leader
+	seekAt   time.Time // when the first of them is due
+	freshAt  time.Time // the cluster is not asked again before
+	asking   bool      // a look for leaders is under way
 }
 
 // A place is where a partition is: in a session, or looking for one.
 type place struct {
 	t       *tracker
-	session *session
-	sought  bool
+	session *session  // which may append for it
+	leaving bool      // the session was told to let go and has not said so yet
+	sought  bool      // is in seeking
+	seekAt  time.Time // no look before
+	fresh   bool      // the look must ask the cluster
+	looks   int       // looks in a row that found no leader
+	since   time.Time // when they began
 }
 
 // An Assignment is a partition to be copied from Next on.
 type Assignment struct {
 	Stretch   Stretch
 	TopicID   cluster.TopicID
-	Next      int64 // the destination's log end, as Ends has told it
-	LastEpoch int32 // source epoch of the record before Next, or cluster.NoEpoch
-	Trimmed   int64 // log start of the destination
-	Progress  *Progress
+	Next      int64     // the destination's log end, as Ends has told it
+	LastEpoch int32     // source epoch of the record before Next, or cluster.NoEpoch
+	Trimmed   int64     // log start of the destination
+	Progress  *Progress // figures of the partition; nil: nobody reads them
 }
 
 type command struct {
@@ -63,7 +66,8 @@ type command struct {
 	lost       *session
 	partitions []cluster.Partition
 	leaders    *sought
-	failed     *cluster.Partition
+	failed     *tracker
+	vacated    *place
 }
 
 // moved is a partition that a session has given up.
@@ -78,7 +82,7 @@ func New(source Source, log Log, report Report, opts Options) *Fetcher {
 	opts = opts.withDefaults()
 	return &Fetcher{
 		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
-		box: newMailbox[command](), budget: semaphore.NewWeighted(opts.BudgetBytes),
+		box: newMailbox[command](), budget: newBudget(opts.BudgetBytes),
 		sessions: map[int32]*session{}, where: map[cluster.Partition]*place{},
 	}
 }
@@ -90,16 +94,18 @@ func (f *Fetcher) Run(ctx context.Context) error {
 	f.group = group
 	group.Go(func() error { return f.route(ctx) })
 	err := group.Wait()
+	f.closeBox()
 	f.tasks.Wait()
 	return err
 }
 
-// Assign begins to copy partitions. One that is assigned already begins anew.
+// Assign begins to copy partitions. One that is assigned already begins anew,
+// when its old session has let go and the destination has been asked again.
 func (f *Fetcher) Assign(as ...Assignment) { f.box.put(command{assign: as}) }
 
 // Remove ends the copying of partitions. When it returns nothing more of them is
 // handed to the destination; what was handed over before may still land, and
-// Log.Ends waits for it.
+// Log.Ends waits for it. It does not wait for a broker. The error is that of ctx.
 func (f *Fetcher) Remove(ctx context.Context, ps ...cluster.Partition) error {
 	done := make(chan struct{})
 	var once sync.Once
@@ -114,12 +120,8 @@ func (f *Fetcher) Remove(ctx context.Context, ps ...cluster.Partition) error {
 	}
 }
 
-// share is how many bytes of one partition may be in flight: those that wait for
-// a dead broker leave at least half of the budget to the others.
-func (f *Fetcher) share() int64 {
-	n := max(f.count.Load(), 1)
-	return min(max(f.opts.BudgetBytes/(2*n), 64<<10), 32<<20)
-}
+// share is how many bytes of one partition may be in flight.
+func (f *Fetcher) share() int64 { return f.budget.share(f.count.Load()) }
 
 // spawn runs a short task that Run waits for.
 func (f *Fetcher) spawn(task func()) {
@@ -131,13 +133,7 @@ func (f *Fetcher) spawn(task func()) {
 }
 
 // failed is a session's word that a partition has left for good.
-func (f *Fetcher) failed(p cluster.Partition, err error) {
-	f.box.put(command{failed: &p})
-	f.report.Failed(p, err)
-}
-
-// bound is how many bytes one answer may have: all sessions together wait for
-// answers with at most half of the budget.
-func (f *Fetcher) bound(want int32) int32 {
-	return int32(min(int64(want), max(f.opts.BudgetBytes/(2*max(f.brokers.Load(), 1)), 64<<10)))
+func (f *Fetcher) failed(t *tracker, err error) {
+	f.box.put(command{failed: t})
+	f.report.Failed(t.partition, err)
 }

@@ -13,7 +13,7 @@ type Progress struct {
 	LogEnd   atomic.Int64 // all below it is at the destination
 	Source   atomic.Int64 // the source's high watermark
 	LogStart atomic.Int64 // the source's log start
-	Records  atomic.Int64 // copied since the process began
+	Records  atomic.Int64 // offsets copied since the process began, as the destination has acknowledged them
 	Batches  atomic.Int64
 	Bytes    atomic.Int64 // as on the wire, compressed
 	Corrupt  atomic.Int64 // batches that arrived corrupt and were fetched again
@@ -39,16 +39,25 @@ func (p *Progress) setTrouble(err error) {
 	p.trouble.Store(&err)
 }
 
-func (p *Progress) landed(r *run, next int64, now time.Time) {
-	p.LogEnd.Store(next)
-	p.Landed.Store(now.UnixMilli())
-	if p.trouble.Load() != nil {
-		p.trouble.Store(nil)
+// count adds what of an answered run has landed.
+func (p *Progress) count(r *run) {
+	landed := r.batches
+	if r.result.Err != nil {
+		landed = landed[:min(max(r.result.Batches, 0), len(landed))]
 	}
-	p.Bytes.Add(r.bytes)
-	p.Batches.Add(int64(len(r.batches)))
-	p.Records.Add(r.batches[len(r.batches)-1].Next - r.batches[0].Base)
-	if ts := r.batches[len(r.batches)-1].MaxTimestamp; ts > 0 {
+	if len(landed) == 0 {
+		return
+	}
+	records, size := int64(0), int64(0)
+	for i := range landed {
+		records += landed[i].Next - landed[i].Base
+		size += int64(len(landed[i].Bytes))
+	}
+	p.Landed.Store(time.Now().UnixMilli())
+	p.Records.Add(records)
+	p.Batches.Add(int64(len(landed)))
+	p.Bytes.Add(size)
+	if ts := landed[len(landed)-1].MaxTimestamp; ts > 0 {
 		p.Newest.Store(ts)
 	}
 }
@@ -61,8 +70,8 @@ type Report interface {
 	Landed(p cluster.Partition)
 	// Failed: the partition has left the fetcher and needs a decision.
 	Failed(p cluster.Partition, err error)
-	// Stalled: the source has more and nothing has landed for that long, though
-	// no error is known.
+	// Stalled: nothing has landed for that long, though the source has more (or
+	// its broker does not answer) and no error is known. Told once until it moves.
 	Stalled(p cluster.Partition, since time.Duration)
 	// Trimmed: the destination's log start followed the source's.
 	Trimmed(p cluster.Partition, to int64)

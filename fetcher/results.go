@@ -14,65 +14,86 @@ func (s *session) onResult(ctx context.Context, r *run) {
 	t, res := r.t, r.result
 	t.runs--
 	t.inflight -= r.bytes
+	t.board.count(r)
 	defer r.recycle()
-	if res.Err == nil {
-		now := time.Now()
-		t.board.landed(r, res.Next, now)
-		if !s.mine(t) {
-			return
-		}
-		if !t.settled {
-			s.f.report.Landed(t.partition)
-		}
-		t.landed(now)
-		s.look(t)
-	} else if !s.mine(t) {
-		return
+	if !s.mine(t) {
+		return // figures of a position that is not ours to tell any more
 	}
-	switch {
-	case res.Err != nil && decisive(res.Err):
-		s.fail(t, res.Err)
+	s.look(t)
+	if res.Err == nil {
+		s.onLanded(ctx, t, r)
+	} else if err := s.verdict(t, res); err != nil {
+		s.fail(t, err)
 		return
-	case res.Err != nil && t.phase != draining:
+	} else if t.phase != draining {
 		s.doubt(t, res.Err)
 	}
 	if t.phase == draining && t.runs == 0 {
-		s.settle(ctx, t)
+		s.settle(t)
 	}
+}
+
+// onLanded notes a run that has landed. Only one that was fetched after the last
+// error shows that the error is over.
+func (s *session) onLanded(ctx context.Context, t *tracker, r *run) {
+	t.board.LogEnd.Store(r.result.Next)
+	now := time.Now()
+	t.movedAt, t.stalled = now, false
+	if t.phase == fetching && r.gen == t.gen && r.batches[0].Base >= t.doubtful {
+		t.attempts = 0
+		if t.board.Trouble() != nil {
+			t.board.setTrouble(nil)
+		}
+		if !t.settled {
+			t.settled = true
+			s.f.report.Landed(t.partition)
+		}
+	}
+	s.trim(ctx, t)
+}
+
+// verdict is why the partition has to leave for an append that failed, nil when
+// it need not. The destination finds bits that flipped in our own memory.
+func (s *session) verdict(t *tracker, res Result) error {
+	if errors.Is(res.Err, cluster.ErrCorrupt) {
+		if tries := t.spoilt(res.Next); tries >= s.f.opts.CorruptTries {
+			return fmt.Errorf("%w (refused %d times)", res.Err, tries)
+		}
+		return nil
+	}
+	if decisive(res.Err) {
+		return res.Err
+	}
+	return nil
 }
 
 // decisive errors are not mended by looking at the log end again: another worker,
 // foreign records, a limit, a refusal.
 func decisive(err error) bool {
 	return !cluster.Retriable(err) || errors.Is(err, cluster.ErrFenced) || errors.Is(err, cluster.ErrTooLarge) ||
-		errors.Is(err, cluster.ErrAuthorization) || errors.Is(err, cluster.ErrRefused) || errors.Is(err, cluster.ErrCorrupt)
+		errors.Is(err, cluster.ErrAuthorization) || errors.Is(err, cluster.ErrRefused)
 }
 
 // doubt stops the partition until the destination has told the truth about it.
 func (s *session) doubt(t *tracker, err error) {
-	if !errors.Is(err, cluster.ErrOutOfOrder) || t.board.Trouble() == nil {
-		t.board.setTrouble(err)
-	}
-	if t.held != nil {
-		t.held.drop()
-		t.held = nil
-	}
+	s.trouble(t, err)
+	s.dropHeld(t)
 	t.gen++
-	t.phase = draining
+	t.phase, t.why = draining, err
 	t.settled = false
-	s.look(t)
 }
 
 // settle asks the destination at once the first time, with a growing delay after
 // further errors in a row.
-func (s *session) settle(ctx context.Context, t *tracker) {
+func (s *session) settle(t *tracker) {
+	t.unsure = true
 	if t.attempts == 0 {
 		t.attempts, t.failedAt = 1, time.Now()
-		s.learn(ctx, []*tracker{t})
+		t.phase = learning
+		s.unsure = append(s.unsure, t)
 		return
 	}
-	t.unsure = true
-	s.pause(t, t.board.Trouble())
+	s.pause(t, t.why)
 }
 
 // onEnds sets positions to what the destination says.
@@ -105,7 +126,8 @@ func (s *session) onEnds(l *learnt) {
 
 // trim moves the destination's log start up to the source's, as far as the
 // destination has records.
-func (s *session) trim(ctx context.Context, t *tracker, to int64) {
+func (s *session) trim(ctx context.Context, t *tracker) {
+	to := t.board.LogStart.Load()
 	if to <= t.trimmed || t.trimming || t.board.LogEnd.Load() < to || time.Now().Before(t.trimAfter) {
 		return
 	}
@@ -118,28 +140,38 @@ func (s *session) trim(ctx context.Context, t *tracker, to int64) {
 }
 
 func (s *session) onTrimmed(d *trimmed) {
+	if d.err == nil {
+		s.f.report.Trimmed(d.t.partition, d.to)
+	} else {
+		s.f.opts.Logger.Warn("trim failed", "partition", d.t.partition, "offset", d.to, "err", d.err)
+	}
+	if !s.mine(d.t) {
+		return // the router may be reading it
+	}
 	d.t.trimming = false
 	if d.err != nil {
-		s.f.opts.Logger.Warn("trim failed", "partition", d.t.partition, "offset", d.to, "err", d.err)
 		d.t.trimAfter = time.Now().Add(s.f.opts.StallAfter)
 		return
 	}
 	d.t.trimmed = d.to
-	s.f.report.Trimmed(d.t.partition, d.to)
 }
 
-// lookForStalls reports partitions that stand still though the source has more
-// and nobody has named an error.
-func (s *session) lookForStalls(now time.Time) {
+// lookForStalls reports partitions that stand still though the source has more,
+// or its broker has not answered for as long, and nobody has named an error. It
+// also goes on with trims that had to wait.
+func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 	after := s.f.opts.StallAfter
-	if now.Sub(s.checked) < after/2 {
+	if now.Sub(s.checked) < after/4 {
 		return
 	}
 	s.checked = now
+	silent := s.asking && now.Sub(s.askedAt) >= after+s.f.opts.MaxWait
 	for p, t := range s.trackers {
+		s.trim(ctx, t)
 		more := t.board.Source.Load() > t.board.LogEnd.Load()
 		switch still := now.Sub(t.movedAt); {
-		case !more:
+		case t.board.Trouble() != nil:
+		case !more && !silent:
 			t.movedAt, t.stalled = now, false
 		case still >= after && !t.stalled:
 			t.stalled = true

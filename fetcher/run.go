@@ -8,10 +8,17 @@ import (
 )
 
 // A response keeps a fetched buffer until the last run that points into it has
-// been answered. It begins with one reference, the session's own.
+// been answered. It begins with one reference, its maker's own.
 type response struct {
 	refs    atomic.Int32
 	release func()
+	size    int // bytes it keeps
+}
+
+func newResponse(release func(), size int) *response {
+	r := &response{release: release, size: size}
+	r.refs.Store(1)
+	return r
 }
 
 func (r *response) done() {

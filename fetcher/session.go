@@ -1,7 +1,6 @@
 package fetcher
 
 import (
-	"container/heap"
 	"context"
 	"time"
 
@@ -19,25 +18,33 @@ type session struct {
 	trackers map[cluster.Partition]*tracker
 	queue    []*tracker // to be looked at before the next request
 	timers   timers     // partitions in backoff
+	unsure   []*tracker // the destination is to be asked about
+	troubled []*tracker // show an error; each at most once
 	members  int        // partitions the broker's session knows
 	gone     []cluster.Partition
 
-	asking   bool // a request is under way
-	asks     chan *FetchRequest
-	retryAt  time.Time // no request before
-	failures int       // of the broker, in a row
-	respMax  int32     // bytes of one answer, grows with the round trip
-	askedAt  time.Time
-	request  FetchRequest
-	checked  time.Time // last look for stalled partitions
+	waiting      int       // members of the fetch that wait for room or for an epoch
+	waitingSince time.Time // when the last of them began to
+
+	asking    bool // a request is under way, and owns request
+	opened    bool // the asker may hold a connection
+	asks      chan *FetchRequest
+	retryAt   time.Time // no request before
+	failures  int       // of the broker, in a row
+	lostSince time.Time // when they began
+	respMax   int32     // bytes of one answer, grows with the round trip
+	askedAt   time.Time
+	request   FetchRequest
+	checked   time.Time // last look for stalled partitions
 }
 
 // A message is one of these.
 type message struct {
-	add    []*tracker
+	add    *tracker
 	remove []cluster.Partition
 	ack    func() // after remove
-	run    *run   // answered by the destination
+	evict  *evicted
+	run    *run // answered by the destination
 	answer *answer
 	ends   *learnt
 	epoch  *acked
@@ -45,12 +52,19 @@ type message struct {
 	reason *judged
 }
 
-// acked says that the epoch of a tracker's held run was stored, or not. The
-// generation tells whether it is still that run.
-type acked struct {
+// evicted is a partition that the router has to give up.
+type evicted struct {
 	t   *tracker
-	gen uint32
 	err error
+}
+
+// acked says that an epoch of a tracker was stored, or not. Generation and epoch
+// tell whether the held run is still that one.
+type acked struct {
+	t     *tracker
+	gen   uint32
+	epoch int32
+	err   error
 }
 
 // trimmed says that the destination's log start was moved, or not.
@@ -63,7 +77,8 @@ type trimmed struct {
 func newSession(f *Fetcher, broker int32) *session {
 	return &session{
 		f: f, broker: broker, box: newMailbox[message](), trackers: map[cluster.Partition]*tracker{},
-		asks: make(chan *FetchRequest, 1), respMax: f.opts.ResponseBytes,
+		asks:    make(chan *FetchRequest, 2), // a request, and before it the word to hang up
+		respMax: f.opts.ResponseBytes, checked: time.Now(),
 	}
 }
 
@@ -74,11 +89,16 @@ func (s *session) run(ctx context.Context) error {
 	defer s.end()
 	for {
 		for _, m := range s.box.take() {
+			if ctx.Err() != nil { // what failed now failed because we end
+				s.abandon(m)
+				continue
+			}
 			s.handle(ctx, m)
 		}
 		now := time.Now()
-		s.wakeTimers(ctx, now)
-		s.lookForStalls(now)
+		s.wakeTimers(now)
+		s.learn(ctx)
+		s.lookForStalls(ctx, now)
 		s.ask(now)
 		timer.Reset(s.sleep(now))
 		select {
@@ -98,29 +118,32 @@ func (s *session) end() {
 		}
 	}
 	for _, m := range s.box.close() {
-		switch {
-		case m.run != nil:
-			m.run.drop()
-		case m.answer != nil && m.answer.resp != nil:
-			m.answer.resp.Release()
-		case m.ack != nil:
-			m.ack()
-		}
+		s.abandon(m)
+	}
+}
+
+// abandon takes a message that needs no decision any more.
+func (s *session) abandon(m message) {
+	switch {
+	case m.run != nil:
+		m.run.t.board.count(m.run)
+		m.run.recycle()
+	case m.answer != nil && m.answer.resp != nil:
+		m.answer.resp.Release()
+	case m.remove != nil || m.ack != nil:
+		s.letGo(m)
 	}
 }
 
 func (s *session) handle(ctx context.Context, m message) {
 	switch {
 	case m.add != nil:
-		s.adopt(ctx, m.add)
+		s.adopt(m.add)
 	case m.remove != nil || m.ack != nil:
-		for _, p := range m.remove {
-			if t := s.trackers[p]; t != nil {
-				s.leave(t)
-			}
-		}
-		if m.ack != nil {
-			m.ack()
+		s.letGo(m)
+	case m.evict != nil:
+		if s.mine(m.evict.t) {
+			s.fail(m.evict.t, m.evict.err)
 		}
 	case m.run != nil:
 		s.onResult(ctx, m.run)
@@ -137,30 +160,38 @@ func (s *session) handle(ctx context.Context, m message) {
 	}
 }
 
-// adopt takes partitions over. Those that were on their way elsewhere before
-// ask the destination first.
-func (s *session) adopt(ctx context.Context, ts []*tracker) {
-	var learn []*tracker
-	for _, t := range ts {
-		s.trackers[t.partition] = t
-		t.movedAt = time.Now()
-		if t.phase == learning {
-			learn = append(learn, t)
-			continue
-		}
-		s.look(t)
+// adopt takes a partition over. One that was elsewhere before asks the
+// destination first.
+func (s *session) adopt(t *tracker) {
+	s.trackers[t.partition] = t
+	t.movedAt = time.Now()
+	if t.board.Trouble() != nil {
+		s.trouble(t, t.board.Trouble())
 	}
-	s.learn(ctx, learn)
+	if t.phase == learning {
+		s.unsure = append(s.unsure, t)
+		return
+	}
+	s.look(t)
+}
+
+func (s *session) letGo(m message) {
+	for _, p := range m.remove {
+		if t := s.trackers[p]; t != nil {
+			s.leave(t)
+		}
+	}
+	if m.ack != nil {
+		m.ack()
+	}
 }
 
 // leave takes a partition out of the session; nothing of it is appended any more.
 func (s *session) leave(t *tracker) {
 	delete(s.trackers, t.partition)
 	t.gen++
-	if t.held != nil {
-		t.held.drop()
-		t.held = nil
-	}
+	s.dropHeld(t)
+	s.setWaiting(t, false)
 	if t.member {
 		t.member = false
 		s.members--
@@ -168,11 +199,27 @@ func (s *session) leave(t *tracker) {
 	}
 }
 
+func (s *session) dropHeld(t *tracker) {
+	if t.held != nil {
+		t.held.drop()
+		t.held = nil
+	}
+}
+
 // fail takes a partition out and reports it.
 func (s *session) fail(t *tracker, err error) {
 	s.leave(t)
 	t.board.setTrouble(err)
-	s.f.failed(t.partition, err)
+	s.f.failed(t, err)
+}
+
+// trouble shows why a partition does not go on just now.
+func (s *session) trouble(t *tracker, err error) {
+	t.board.setTrouble(err)
+	if !t.troubled {
+		t.troubled = true
+		s.troubled = append(s.troubled, t)
+	}
 }
 
 // look has the partition considered for the next request.
@@ -187,118 +234,14 @@ func (s *session) look(t *tracker) {
 // something of it was under way.
 func (s *session) mine(t *tracker) bool { return s.trackers[t.partition] == t }
 
-// ask sends the next request, if none is under way and there is something to ask
-// for. The request is the session's again when its answer has arrived.
-func (s *session) ask(now time.Time) {
-	if s.asking || now.Before(s.retryAt) {
-		return
-	}
-	held := s.collect(now, s.f.share())
-	if s.members == 0 && len(s.request.Forgotten) == 0 {
-		return
-	}
-	req := &s.request
-	req.MaxWait, req.MinBytes, req.MaxBytes = s.f.opts.MaxWait, 1, s.f.bound(s.respMax)
-	if held || s.members == 0 { // somebody waits for room: do not sit on an idle answer meanwhile
-		req.MaxWait = min(req.MaxWait, 5*time.Millisecond)
-	}
-	s.asking, s.askedAt = true, now
-	s.asks <- req // has room: nothing else is under way
-}
-
-// collect moves what is queued into the request and reports whether a partition
-// is left out only because it has too much in flight.
-func (s *session) collect(now time.Time, share int64) (held bool) {
-	req := &s.request
-	req.Changed, req.Forgotten = req.Changed[:0], req.Forgotten[:0]
-	for _, t := range s.queue {
-		t.queued = false
-		if !s.mine(t) {
-			continue
-		}
-		ready := t.ready(now, share)
-		switch {
-		case ready && (t.dirty || !t.member):
-			if !t.member {
-				t.member = true
-				s.members++
-			}
-			t.dirty, t.askedGen = false, t.gen
-			req.Changed = append(req.Changed, Want{
-				Partition: t.partition, TopicID: t.topicID, Offset: t.next,
-				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: t.want,
-			})
-		case !ready && t.member:
-			t.member, t.dirty = false, true
-			s.members--
-			req.Forgotten = append(req.Forgotten, t.partition)
-		}
-		held = held || !ready && t.phase == fetching
-	}
-	clear(s.queue)
-	s.queue = s.queue[:0]
-	for _, p := range s.gone {
-		if t := s.trackers[p]; t == nil || !t.member {
-			req.Forgotten = append(req.Forgotten, p)
-		}
-	}
-	s.gone = s.gone[:0]
-	return held
-}
-
 // sleep is how long the loop may rest.
 func (s *session) sleep(now time.Time) time.Duration {
 	rest := s.f.opts.StallAfter / 4
 	if len(s.timers) > 0 {
-		rest = min(rest, s.timers[0].resumeAt.Sub(now))
+		rest = min(rest, s.timers[0].at.Sub(now))
 	}
 	if s.retryAt.After(now) {
 		rest = min(rest, s.retryAt.Sub(now))
 	}
 	return max(rest, time.Millisecond)
-}
-
-// pause puts a partition into backoff.
-func (s *session) pause(t *tracker, err error) {
-	now := time.Now()
-	t.board.setTrouble(err)
-	t.settled = false
-	t.wait(now, s.f.opts.BackoffMin, s.f.opts.BackoffMax)
-	if now.Sub(t.failedAt) > s.f.opts.RetryBudget {
-		s.fail(t, err)
-		return
-	}
-	heap.Push(&s.timers, t)
-	s.look(t)
-}
-
-func (s *session) wakeTimers(ctx context.Context, now time.Time) {
-	for len(s.timers) > 0 && !now.Before(s.timers[0].resumeAt) {
-		t := heap.Pop(&s.timers).(*tracker)
-		if !s.mine(t) || t.phase != backoff {
-			continue
-		}
-		if t.unsure {
-			t.phase = learning
-			s.learn(ctx, []*tracker{t})
-			continue
-		}
-		t.phase, t.dirty = fetching, true
-		s.look(t)
-	}
-}
-
-// timers is a heap of partitions by the end of their backoff.
-type timers []*tracker
-
-func (q timers) Len() int           { return len(q) }
-func (q timers) Less(i, j int) bool { return q[i].resumeAt.Before(q[j].resumeAt) }
-func (q timers) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *timers) Push(x any)        { *q = append(*q, x.(*tracker)) }
-func (q *timers) Pop() any {
-	old := *q
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
-	return t
 }

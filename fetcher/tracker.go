@@ -26,28 +26,57 @@ type tracker struct {
 	// generation is dropped when it arrives (C11.9).
 	gen      uint32
 	askedGen uint32
-	inFetch  bool // part of the request that is under way
 
 	inflight int64 // bytes handed to the destination and not answered
 	runs     int   // runs handed over and not answered
 	held     *run  // waits for its epoch to be stored (I7)
 
-	phase     phase
-	unsure    bool      // the position must be read from the destination again
-	resumeAt  time.Time // in phase backoff
-	attempts  int       // errors in a row
-	failedAt  time.Time // when the errors in a row began
-	corrupt   int       // corrupt answers in a row
-	member    bool      // the broker's session knows the partition
-	dirty     bool      // position or size differ from what the broker's session knows
-	queued    bool      // stands in the session's queue for the next request
+	phase    phase
+	why      error     // in phase draining: what the append failed with
+	unsure   bool      // the position must be read from the destination again
+	resumeAt time.Time // in phase backoff
+	attempts int       // errors in a row
+	failedAt time.Time // when the errors in a row began
+	doubtful int64     // errors are over when something from here on has landed
+	corrupt  int       // times in a row that corrupt bytes stood at
+	spoiltAt int64     // this offset
+	settled  bool      // something has landed since the last assignment or error
+	troubled bool      // is in the session's list of those that show an error
+
+	member    bool // the broker's session knows the partition
+	dirty     bool // position or size differ from what the broker's session knows
+	queued    bool // stands in the session's queue for the next request
+	waiting   bool // is kept out of the fetch by what is in flight or held
 	trimming  bool
 	trimmed   int64     // source log start that the destination was trimmed to
 	trimAfter time.Time // no further try before, after a failed one
-	settled   bool      // something has landed since the last assignment or error
 
 	movedAt time.Time // last time something landed
 	stalled bool      // reported as stalled
+}
+
+func newTracker(a Assignment, want int32) *tracker {
+	t := &tracker{
+		partition: a.Stretch.Partition, topicID: a.TopicID, board: a.Progress, stretch: a.Stretch, next: a.Next,
+		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
+	}
+	t.stretch.New = false
+	if t.board == nil {
+		t.board = &Progress{}
+	}
+	t.board.LogEnd.Store(a.Next)
+	t.board.setTrouble(nil) // that of an earlier assignment
+	return t
+}
+
+// again is the tracker for a partition that changes its session. Its position is
+// the destination's to say: what the old session handed over may still land.
+func (t *tracker) again() *tracker {
+	return &tracker{
+		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
+		epochs: t.epochs, leader: t.leader, want: t.want, trimmed: t.trimmed, gen: t.gen,
+		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, phase: learning, unsure: true,
+	}
 }
 
 // phase says whether a partition is fetched, and if not, what it waits for.
@@ -74,7 +103,7 @@ func (t *tracker) reset(next int64) {
 		t.epochs = t.epochs[:len(t.epochs)-1]
 	}
 	t.lastEpoch = t.epochs[len(t.epochs)-1].epoch
-	t.next = next
+	t.next, t.doubtful = next, next
 	t.gen++
 	t.dirty = true
 }
@@ -125,7 +154,7 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]
 		into = append(into, cluster.Batch{
 			Base: h.Base(), Next: h.Next(), Epoch: epoch, MaxTimestamp: h.MaxTimestamp(), Bytes: h,
 		})
-		t.next = h.Next()
+		t.next, t.dirty = h.Next(), true
 	}
 	if err := w.Err(); err != nil {
 		return into, bad, t.err(t.next, t.next+1, cluster.ErrCorrupt, err.Error())
@@ -167,12 +196,26 @@ func (t *tracker) err(from, to int64, err error, detail string) error {
 
 // ready says whether the partition takes part in the next fetch. share is how
 // many bytes of one partition may be in flight.
-func (t *tracker) ready(now time.Time, share int64) bool {
-	if t.phase == backoff && !now.Before(t.resumeAt) {
-		t.phase = fetching
-		t.dirty = true
-	}
+func (t *tracker) ready(share int64) bool {
 	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+int64(t.want) <= share)
+}
+
+// grow has more asked for at a time when n bytes came near to what was asked for.
+func (t *tracker) grow(n int, share int64) {
+	more := int32(min(int64(t.want)*2, share/2, largestPart))
+	if more > t.want && n >= int(t.want)/4*3 {
+		t.want, t.dirty = more, true
+	}
+}
+
+// spoilt counts how often in a row corrupt bytes stood at the offset.
+func (t *tracker) spoilt(at int64) int {
+	if at != t.spoiltAt {
+		t.spoiltAt, t.corrupt = at, 0
+	}
+	t.corrupt++
+	t.board.Corrupt.Add(1)
+	return t.corrupt
 }
 
 // wait puts the partition into a back-off that doubles with each error in a row.
@@ -180,14 +223,8 @@ func (t *tracker) wait(now time.Time, first, most time.Duration) {
 	if t.attempts == 0 {
 		t.failedAt = now
 	}
-	delay := min(first<<min(t.attempts, 20), most)
+	t.doubtful, t.settled = t.next, false
+	t.resumeAt = now.Add(backoffAfter(t.attempts, first, most))
 	t.attempts++
 	t.phase = backoff
-	t.resumeAt = now.Add(delay)
-}
-
-// landed notes an append that the destination has answered with success.
-func (t *tracker) landed(now time.Time) {
-	t.attempts, t.corrupt = 0, 0
-	t.movedAt, t.stalled, t.settled = now, false, true
 }
