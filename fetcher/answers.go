@@ -95,6 +95,9 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		records, from := s.detach(part.Records, held)
 		s.takeAll(t, records, from)
 		from.done()
+	} else if part.LogStart > t.next && part.HighWatermark <= part.LogStart {
+		s.fail(t, t.err(t.next, part.LogStart, cluster.ErrRetention, "nothing is left in the source log"))
+		return
 	}
 	s.trim(ctx, t)
 }

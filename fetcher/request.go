@@ -87,7 +87,7 @@ func (s *session) collect(now time.Time, share int64) {
 			}
 			t.dirty, t.askedGen = false, t.gen
 			req.Changed = append(req.Changed, Want{
-				Partition: t.partition, TopicID: t.topicID, Offset: t.next,
+				Partition: t.partition, TopicID: t.topicID, Offset: t.from(),
 				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: int32(min(int64(t.want), share)),
 			})
 		case !ready && t.member:

@@ -162,12 +162,18 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]
 	return into, tookAll, nil
 }
 
+// from is the offset to ask for. A source log may start inside a batch: then the
+// batch is asked for by its first offset that is left, and comes whole.
+func (t *tracker) from() int64 { return max(t.next, t.board.LogStart.Load()) }
+
 // check refuses what would not be an exact copy at the destination.
 func (t *tracker) check(h batch.Header, traits Traits) error {
 	if err := h.Check(); err != nil {
 		return t.err(h.Base(), h.Next(), cluster.ErrCorrupt, err.Error())
 	}
 	switch {
+	case h.Base() > t.next && t.board.LogStart.Load() > t.next && !traits.Gaps:
+		return t.err(t.next, h.Base(), cluster.ErrRetention, "")
 	case h.Base() > t.next && !traits.Gaps:
 		return t.err(t.next, h.Base(), cluster.ErrGap, "")
 	case h.Base() < t.next:
