@@ -3,6 +3,7 @@ module github.com/clustermirror/mirror
 go 1.26.0
 
 require (
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect

@@ -1,0 +1,4 @@
+// Package acceptance holds no code, only tests: what a mirror promises, watched
+// on real Kafka clusters. The ordinary form takes minutes; with MIRROR_LONG=1 the
+// same tests run at full size.
+package acceptance
