@@ -368,4 +368,3 @@ func TestFenceStopsLateWorkers(t *testing.T) {
 		t.Errorf("the new stretch, seen by another worker: %+v", e)
 	}
 }
-

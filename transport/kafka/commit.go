@@ -31,7 +31,7 @@ func (c *Cluster) Commit(ctx context.Context, group string, committed []cluster.
 	}
 	for try := 1; ; try++ {
 		err := c.commitOnce(ctx, group, committed)
-		if err == nil || !moved(err) || try == loadingTries || !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+		if err == nil || !moved(err) || try == loadingTries || !sleep(ctx, pause(try)) {
 			return err
 		}
 		c.client.ForgetCoordinator(group)

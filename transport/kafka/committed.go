@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -29,7 +28,7 @@ func (c *Cluster) Committed(ctx context.Context, groups []string) ([]offsets.Com
 	for try := 1; len(left) > 0; try++ {
 		c.committedOnce(ctx, groups, left, answers)
 		left = slices.DeleteFunc(left, func(i int) bool { return !moved(answers[i].Err) })
-		if try == loadingTries || len(left) > 0 && !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+		if try == loadingTries || len(left) > 0 && !sleep(ctx, pause(try)) {
 			break
 		}
 	}

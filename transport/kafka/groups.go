@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -57,7 +56,7 @@ func (c *Cluster) groupsAt(ctx context.Context, broker int32) ([]cluster.Group, 
 	for try := 1; ; try++ {
 		got, err := c.groupsOnce(ctx, broker)
 		// COORDINATOR_LOAD_IN_PROGRESS passes by itself.
-		if err == nil || !moved(err) || try == loadingTries || !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+		if err == nil || !moved(err) || try == loadingTries || !sleep(ctx, pause(try)) {
 			return got, err
 		}
 	}

@@ -299,3 +299,17 @@ func shuffled[T any](s []T) []T {
 	rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
 	return s
 }
+
+// eachRecord visits the records of many batches.
+func eachRecord(t testing.TB, b []byte, visit func(offset int64, value string)) {
+	t.Helper()
+	for w := batch.Walk(b); w.Next(); {
+		err := batch.Decode(w.Header(), func(r batch.Record) error {
+			visit(r.Offset, string(r.Value))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -59,8 +59,16 @@ func leaderIn(meta *wire.Metadata, p cluster.Partition) fetcher.LeaderAnswer {
 // of them into errs at its index. The error it returns is everyone's.
 type ask func(ctx context.Context, conn *wire.Conn, idx []int, errs []error) error
 
-// leaderTries is how often a question follows its partitions to other leaders.
-const leaderTries = 3
+// A question follows its partitions to other leaders, for about 3 s: that is how
+// long a planned move takes at most, and a new leader to know its high watermark
+// (OFFSET_NOT_AVAILABLE). Of a broker that is gone fewer tries are made: whoever
+// asks comes back.
+const (
+	leaderTries = 8
+	deadTries   = 3
+)
+
+func pause(try int) time.Duration { return min(50*time.Millisecond<<try, 500*time.Millisecond) }
 
 // atLeaders puts a question about many partitions to their leaders, one request a
 // broker, all brokers at once, and asks again where leadership moved. An
@@ -72,11 +80,13 @@ func (c *Cluster) atLeaders(ctx context.Context, partitions []cluster.Partition,
 		left[i] = i
 	}
 	for try := range leaderTries {
-		if try > 0 && !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+		if try > 0 && !sleep(ctx, pause(try)) {
 			break
 		}
 		c.askOnce(ctx, partitions, left, slot, try > 0, question, errs)
-		left = slices.DeleteFunc(left, func(i int) bool { return !moved(errs[i]) })
+		left = slices.DeleteFunc(left, func(i int) bool {
+			return !moved(errs[i]) || try+1 >= deadTries && errors.Is(errs[i], cluster.ErrUnreachable)
+		})
 		if len(left) == 0 {
 			break
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
@@ -23,7 +22,7 @@ func (c *Cluster) Read(ctx context.Context, p cluster.Partition, offset int64, m
 		if err == nil || !moved(err) {
 			return b, at(p, err)
 		}
-		if !sleep(ctx, min(time.Duration(try+1)*50*time.Millisecond, time.Second)) {
+		if !sleep(ctx, pause(min(try, leaderTries))) {
 			return nil, at(p, err)
 		}
 	}

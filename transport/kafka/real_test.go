@@ -254,7 +254,7 @@ func TestRealUnknownOutcome(t *testing.T) {
 // All codecs pass as they are: the bytes behind the header are the same (I1).
 func TestRealCodecs(t *testing.T) {
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
-		to := kafkatest.Shared(t, kafkatest.Options{Version: "4.4.0", Config: map[string]string{"log.segment.bytes": "104857600"}})
+		to := threeNodes(t)
 		name := "codecs-" + k.Version()
 		k.CreateTopic(t, name, 5, 1, nil)
 		to.CreateTopic(t, name, 5, 1, nil)

@@ -43,7 +43,7 @@ func (c *Cluster) CreateTopics(ctx context.Context, wanted []cluster.NewTopic) [
 		return errs
 	}
 	for try := range leaderTries {
-		if try > 0 && !sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+		if try > 0 && !sleep(ctx, pause(try)) {
 			break
 		}
 		if err := c.createOnce(ctx, wanted, errs); err != nil {
