@@ -231,8 +231,10 @@ func (c *Conn) alive() bool {
 func (c *Client) dial(life context.Context, l *link, d *dialing, addr Addr) {
 	d.conn, d.err = Dial(life, addr, c.cfg)
 	c.mu.Lock()
-	if d.err == nil && life.Err() != nil { // closed meanwhile, and the link forgotten
-		d.conn.Close()
+	if life.Err() != nil { // closed meanwhile, and the link forgotten
+		if d.conn != nil {
+			d.conn.Close()
+		}
 		d.conn, d.err = nil, &Error{Op: "dial", Addr: addr, Cause: Local, Err: net.ErrClosed}
 	}
 	l.dial, l.conn, l.last = nil, d.conn, d.err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/cluster"
 )
 
 // Do sends one request in the newest version that both sides know and waits for
@@ -153,16 +155,28 @@ func (w *waiter) done(frame *Frame, err error) {
 func (w *waiter) wait(ctx context.Context) (*Frame, error) {
 	select {
 	case a := <-w.answer:
-		return a.frame, a.err
+		return w.take(ctx, a)
 	case <-ctx.Done():
 	}
 	if !w.claim.CompareAndSwap(false, true) { // the answer came at the same time
-		a := <-w.answer
-		return a.frame, a.err
+		return w.take(ctx, <-w.answer)
 	}
+	return nil, w.gaveUp(ctx, true)
+}
+
+// take gives the answer. A failure after ctx has ended is told as the end of ctx,
+// which may be what cut the write.
+func (w *waiter) take(ctx context.Context, a answer) (*Frame, error) {
+	if a.err != nil && ctx.Err() != nil {
+		return nil, w.gaveUp(ctx, errors.Is(a.err, cluster.ErrUnknownOutcome))
+	}
+	return a.frame, a.err
+}
+
+func (w *waiter) gaveUp(ctx context.Context, sent bool) error {
 	err := w.conn.refuse(w.key, Canceled, ctx.Err())
-	err.Sent = true
-	return nil, err
+	err.Sent = sent
+	return err
 }
 
 var errNoVersion = errors.New("no version of the request that both sides know")

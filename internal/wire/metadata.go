@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -160,9 +161,12 @@ func (c *Client) advance() {
 func (c *Client) look(life context.Context, l *look) {
 	resp, err := c.askMetadata(life, l)
 	c.mu.Lock()
-	if err != nil {
+	switch {
+	case life.Err() != nil: // not the askers' contexts: they must not take it for theirs
+		l.err = &Error{Op: "Metadata", Addr: Addr{ID: -1}, Cause: Local, Err: net.ErrClosed}
+	case err != nil:
 		l.err = err
-	} else {
+	default:
 		l.result = c.remember(resp, l)
 	}
 	c.advance()
