@@ -235,7 +235,7 @@ func (s *sourceSession) read(f *Fetched, l *sourceLog, m *member, room int, firs
 			break
 		}
 		bytes := b.bytes
-		if l.spoil > 0 && b.base >= l.spoilAt {
+		if l.spoil > 0 && b.base == l.spoilAt {
 			l.spoil--
 			bytes = slices.Clone(bytes)
 			bytes[len(bytes)-1] ^= 1
