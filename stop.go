@@ -19,6 +19,7 @@ const stopLook = 50 * time.Millisecond
 type stopping struct {
 	task
 	end fetcher.End
+	lmo int64 // first offset not mirrored: the log end, or where others began to write
 }
 
 // stopAll performs STOPPING in the order of invariant I6: out of the fetcher,
@@ -38,7 +39,11 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: destination log end: %w", e))
 			continue
 		}
-		live = append(live, stopping{task: t, end: ends[i]})
+		live = append(live, stopping{task: t, end: ends[i], lmo: -1})
+		var at *cluster.OffsetError
+		if errors.Is(ends[i].Err, cluster.ErrForeignWrite) && errors.As(ends[i].Err, &at) {
+			live[len(live)-1].lmo = at.Span.From
+		}
 	}
 	live = m.replicated(ctx, live)
 	m.copyGroups(ctx, live)
@@ -123,9 +128,16 @@ func (m *Mirror) storePositions(ctx context.Context, ss []stopping) (stored []st
 	for i, s := range ss {
 		ack := make(chan error, 1)
 		acks[i] = ack
+		if s.lmo < 0 {
+			s.lmo = s.end.LogEnd
+		}
+		if s.end.Stopped && s.rec.HasPosition { // an earlier try came as far as the fence
+			ack <- nil
+			continue
+		}
 		m.coord.Post(coordinator.Event{
 			Partition: s.rec.Partition, Kind: coordinator.EventPositionRead, Seq: s.effect.Seq,
-			Position: &cluster.Position{Epoch: lastEpoch(s.rec.Epochs, s.end.LogEnd), Offset: s.end.LogEnd},
+			Position: &cluster.Position{Epoch: lastEpoch(s.rec.Epochs, s.lmo), Offset: s.lmo},
 			Ack:      func(err error) { ack <- err },
 		})
 	}
