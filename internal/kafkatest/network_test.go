@@ -21,6 +21,7 @@ func server(t *testing.T, serve func(net.Conn)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -30,11 +31,12 @@ func server(t *testing.T, serve func(net.Conn)) string {
 			}
 			wg.Go(func() {
 				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
 				serve(c)
 			})
 		}
 	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
+	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
 	return l.Addr().String()
 }
 

@@ -1,0 +1,112 @@
+package kafkatest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestOneNode: every release starts, holds records, and finds them again after
+// kill -9 and after an orderly stop.
+func TestOneNode(t *testing.T) {
+	for _, version := range Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			ctx := withTimeout(t, time.Minute)
+			c := Start(t, Options{Version: version, Config: map[string]string{"broker.session.timeout.ms": "2000"}})
+			if got := c.Version(); got != version {
+				t.Errorf("version %s", got)
+			}
+			c.CreateTopic(t, "a", 2, 1, map[string]string{"segment.bytes": "1048576"})
+			c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 2, Records: 100})
+			c.Kill(1)
+			c.Restart(1)
+			c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 2, First: 100, Records: 100, Idempotent: true})
+			before := c.CPUSeconds()
+			c.Restart(1) // of a running node: in order
+			if got := c.Ends(ctx, t, "a"); !slices.Equal(got, []int64{100, 100}) {
+				t.Errorf("ends %v", got)
+			}
+			if after := c.CPUSeconds(); before <= 0 || after <= before {
+				t.Errorf("CPU seconds %g, then %g", before, after)
+			}
+			if _, err := os.Stat(filepath.Join(c.LogDir(1), "a-1", "00000000000000000000.log")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestThreeNodes: with one of three killed the topic goes on, and the node
+// comes back with what it missed.
+func TestThreeNodes(t *testing.T) {
+	ctx := withTimeout(t, time.Minute)
+	c := Start(t, Options{Nodes: 3, Config: map[string]string{"broker.session.timeout.ms": "2000"}})
+	c.CreateTopic(t, "a", 3, 3, nil)
+	c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 3, Records: 300, Idempotent: true})
+	c.Kill(2)
+	c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 3, First: 300, Records: 300, Idempotent: true})
+	c.Restart(2)
+	if got := c.Ends(ctx, t, "a"); !slices.Equal(got, []int64{200, 200, 200}) {
+		t.Errorf("ends %v", got)
+	}
+	c.Pause(3)
+	waitState(t, c.nodes[2].current().cmd.Process.Pid, "T")
+	c.Continue(3)
+	c.Stop(1)
+	if c.nodes[0].running() {
+		t.Error("node 1 runs after Stop")
+	}
+}
+
+func TestSharedIsOneCluster(t *testing.T) {
+	a := Shared(t, Options{})
+	b := Shared(t, Options{Version: DefaultVersion, Nodes: 1})
+	if a.ClusterID() != b.ClusterID() {
+		t.Error("two clusters for equal options")
+	}
+	if a.Addr(1) != a.Bootstrap()[0] {
+		t.Errorf("address %s, bootstrap %v", a.Addr(1), a.Bootstrap())
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	for _, o := range []Options{
+		{SASL: "PLAIN"},
+		{SASL: "SCRAM-SHA-512", TLS: true, User: "u", Password: "p"},
+	} {
+		t.Run(o.SASL, func(t *testing.T) {
+			t.Parallel()
+			ctx := withTimeout(t, time.Minute)
+			c := Start(t, o)
+			c.CreateTopic(t, "a", 1, 1, nil)
+			c.Load(ctx, t, LoadSpec{Topic: "a", Records: 10})
+			if lines := c.KcatConsume(ctx, t, ConsumeSpec{Topic: "a"}); len(lines) != 10 {
+				t.Errorf("kcat read %d records", len(lines))
+			}
+			if lines := c.JavaConsume(ctx, t, ConsumeSpec{Topic: "a"}); len(lines) != 10 {
+				t.Errorf("java read %d records", len(lines))
+			}
+			if err := pingWithout(ctx, c); err == nil {
+				t.Error("a client without credentials was let in")
+			}
+		})
+	}
+}
+
+func pingWithout(ctx context.Context, c *Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Bootstrap()...))
+	if err != nil {
+		return fmt.Errorf("a client: %w", err)
+	}
+	defer cl.Close()
+	return cl.Ping(ctx)
+}
