@@ -75,7 +75,7 @@ func (r row) bars() (out []bar) {
 // print writes a table of all rows and then the bars.
 func print(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "data\twho\tCPU-s/GB wire\tCPU-s/GB values\tin kernel\tof pipe\tof loop\tMB/s values\tpeak MB\tbrokers CPU-s/GB\tothers\t")
+	fmt.Fprintln(t, "data\twho\tCPU-s/GB wire\tCPU-s/GB values\tin kernel\tof pipe\tof loop\tMB/s values\tpeak MB\tread x\tKB/read\tKB/write\tsource CPU-s/GB\tdest CPU-s/GB\tothers\t")
 	for _, r := range rows {
 		for _, name := range []string{"mirror", "pipe", "loop"} {
 			r.line(t, name)
@@ -100,9 +100,15 @@ func (r row) line(w io.Writer, name string) {
 	seconds := r.median(name, func(u run) float64 { return u.Seconds })
 	kernel := r.median(name, func(u run) float64 { return u.System / cmp.Or(u.CPU, 1) })
 	peak := r.median(name, func(u run) float64 { return float64(u.Peak) })
-	brokers := r.median(name, func(u run) float64 { return u.brokers })
+	source := r.median(name, func(u run) float64 { return u.source })
+	destination := r.median(name, func(u run) float64 { return u.destination })
+	read := r.median(name, func(u run) float64 { return float64(u.Read) })
+	reads := r.median(name, func(u run) float64 { return float64(u.Reads) })
+	writes := r.median(name, func(u run) float64 { return float64(u.Writes) })
 	other := r.median(name, func(u run) float64 { return u.other })
-	fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.0f%%\t%s\t%s\t%.0f\t%.0f\t%.2f\t%.0f%%\t\n",
-		r.set.name, name, r.cpu(name), r.cpu(name)*float64(r.wire)/values, 100*kernel, ratio("pipe"), ratio("loop"),
-		values/1e6/seconds, peak/1e6, brokers/float64(r.wire)*1e9, 100*other)
+	wire := float64(r.wire)
+	fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.0f%%\t%s\t%s\t%.0f\t%.0f\t%.2f\t%.1f\t%.1f\t%.2f\t%.2f\t%.0f%%\t\n",
+		r.set.name, name, r.cpu(name), r.cpu(name)*wire/values, 100*kernel, ratio("pipe"), ratio("loop"),
+		values/1e6/seconds, peak/1e6, read/wire, read/1e3/cmp.Or(reads, 1), wire/1e3/cmp.Or(writes, 1),
+		source/wire*1e9, destination/wire*1e9, 100*other)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
@@ -30,7 +31,8 @@ type job struct {
 	Records             int   // over all partitions
 	Bytes               int64 // of all batches
 	Profile             string
-	For                 time.Duration // with it the child copies until then, not to the end
+	Fetch               fetcher.Options // of the mirror
+	For                 time.Duration   // with it the child copies until then, not to the end
 }
 
 // usage is what a child says about itself at its end.
@@ -39,6 +41,9 @@ type usage struct {
 	System  float64 // seconds of CPU in the kernel
 	Seconds float64 // of copying
 	Peak    int64   // bytes of resident memory
+	Read    int64   // bytes by read calls, as /proc counts them
+	Reads   int64   // read calls
+	Writes  int64   // write calls
 }
 
 // child makes a contestant fit for kafkatest.Child.
@@ -70,21 +75,23 @@ func child(run func(context.Context, job) (time.Duration, error)) func([]string)
 			return err
 		}
 		system := time.Duration(r.Stime.Nano()).Seconds()
-		line, err := json.Marshal(usage{
-			CPU: system + time.Duration(r.Utime.Nano()).Seconds(), System: system, Seconds: took.Seconds(), Peak: peak(),
-		})
+		u := usage{CPU: system + time.Duration(r.Utime.Nano()).Seconds(), System: system, Seconds: took.Seconds()}
+		u.Peak = procLine("status", "VmHWM: %d kB") << 10
+		u.Read, u.Reads, u.Writes = procLine("io", "rchar: %d"), procLine("io", "syscr: %d"), procLine("io", "syscw: %d")
+		line, err := json.Marshal(u)
 		fmt.Printf("result %s\n", line)
 		return err
 	}
 }
 
-// peak is the most memory that was resident. The kernel's ru_maxrss is not it: it
-// begins with that of the process that started this one.
-func peak() (bytes int64) {
-	status, _ := os.ReadFile("/proc/self/status") // not everywhere
-	for line := range strings.Lines(string(status)) {
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &bytes); err == nil {
-			return bytes << 10
+// procLine is a number from a file of /proc/self; 0 where there is none. The peak
+// of memory is not taken from ru_maxrss: that begins with the peak of the process
+// that started this one.
+func procLine(file, format string) (n int64) {
+	text, _ := os.ReadFile("/proc/self/" + file) // not everywhere
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, format, &n); err == nil {
+			return n
 		}
 	}
 	return 0

@@ -27,7 +27,9 @@ func runMirror(ctx context.Context, j job) (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := mirror.New("bench", source, destination, &mirror.Options{Topics: mirror.Topics{Include: []string{j.Topic}}})
+	m, err := mirror.New("bench", source, destination, &mirror.Options{
+		Topics: mirror.Topics{Include: []string{j.Topic}}, Fetch: j.Fetch,
+	})
 	if err != nil {
 		return 0, err
 	}

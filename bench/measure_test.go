@@ -6,13 +6,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/clustermirror/mirror/fetcher"
 )
 
 // run is one measured copy.
 type run struct {
 	usage
-	brokers float64 // CPU-seconds of both clusters meanwhile
-	other   float64 // share of the machine that had nothing to do with it
+	source, destination float64 // CPU-seconds of the brokers meanwhile
+	other               float64 // share of the machine that had nothing to do with it
 }
 
 // measure copies a data set once with a contestant and takes the copy away again.
@@ -34,18 +36,30 @@ func (p pair) measure(ctx context.Context, t testing.TB, name string, s set, wir
 	case "loop":
 		p.destination.CreateTopic(t, s.topic(), partitions, 1, nil)
 	case "mirror":
-		j.Profile = profileFor(name, s)
+		j.Profile, j.Fetch = profileFor(name, s), fetcher.Options{
+			PartitionBytes: int32(*partitionBytes), ResponseBytes: int32(*responseBytes), BudgetBytes: int64(*budgetBytes),
+		}
 	}
-	began, before := look(), p.cpu()
-	u := result(ctx, t, spawn(t, name, j))
-	brokers := p.cpu() - before
-	r := run{usage: u, brokers: brokers, other: began.other(u.CPU + brokers)}
+	began := look()
+	source, destination := p.source.CPUSeconds(), p.destination.CPUSeconds()
+	r := run{usage: result(ctx, t, spawn(t, name, j))}
+	r.source, r.destination = p.source.CPUSeconds()-source, p.destination.CPUSeconds()-destination
+	r.other = began.other(r.CPU + r.source + r.destination)
 	p.check(ctx, t, s)
 	p.drop(ctx, t, s.topic())
 	return r
 }
 
-func (p pair) cpu() float64 { return p.source.CPUSeconds() + p.destination.CPUSeconds() }
+// warm has the brokers compile what every copy uses: the first one would pay for
+// the others.
+func (p pair) warm(t testing.TB) {
+	t.Helper()
+	s := set{name: "warm", codec: "none", batch: 16 << 10, value: 1000, megabytes: 64}
+	wire := p.prepare(t.Context(), t, s)
+	for _, name := range []string{"mirror", "loop"} {
+		p.measure(t.Context(), t, name, s, wire)
+	}
+}
 
 // check: a copy that is not one proves nothing about its cost.
 func (p pair) check(ctx context.Context, t testing.TB, s set) {
