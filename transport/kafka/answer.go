@@ -9,12 +9,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// landed reads one partition's answer. A success answer of a topic with producer
-// timestamps has no append time, unless the broker recognised a duplicate: then it
-// fills in the time of the batch it has (UnifiedLog.append).
+// landed reads one partition's answer. A success answer has no append time in a
+// topic that keeps producers' timestamps, unless the broker recognised a duplicate:
+// then it fills in the largest timestamp of the batch it has (UnifiedLog.append).
+// Any other time there means that the topic stamps records itself.
 func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
 	if got.ErrorCode == 0 {
-		c.complete(it.lane, it.run, it.base, it.next, outcome{base: got.BaseOffset, duplicate: got.LogAppendTime != -1})
+		o := outcome{base: got.BaseOffset, duplicate: got.LogAppendTime != -1 && got.LogAppendTime == it.stamp}
+		if got.LogAppendTime != -1 && !o.duplicate {
+			o = outcome{unknown: true, err: &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next},
+				Err: cluster.ErrLogAppendTime, Detail: fmt.Sprintf("the destination topic stamps records itself (message.timestamp.type), it answered with time %d", got.LogAppendTime)}}
+		}
+		c.complete(it.lane, it.run, it.base, it.next, o)
 		return
 	}
 	err := saying(got.ErrorCode, got.ErrorMessage)

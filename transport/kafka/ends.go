@@ -134,8 +134,12 @@ func (c *Cluster) judgeAll(ctx context.Context, stretches []fetcher.Stretch, loo
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if l.last, l.err = c.lastBatch(ctx, stretches[i].Partition, l.logEnd); l.err == nil {
-				l.verdict = judge(l.evidence, false)
+			if l.last, l.err = c.lastBatch(ctx, stretches[i].Partition, l.logEnd); l.err != nil {
+				return
+			}
+			l.verdict = judge(l.evidence, false)
+			if f := l.verdict.foreign; f != nil && l.own.stretches(l.last.producerID) {
+				l.err = c.narrow(ctx, stretches[i].Partition, l, f)
 			}
 		})
 	}

@@ -112,6 +112,9 @@ func (l *lane) recall(k *look, v verdict) verdict {
 			v.id = s.id
 		}
 	}
+	if v.id == 0 && k.last != nil && k.own.stretches(k.last.producerID) {
+		v.id = k.last.producerID
+	}
 	if v.id == 0 {
 		v.id = k.own.stretch(k.logEnd)
 	}

@@ -46,10 +46,11 @@ func TestRealCompareAndAppend(t *testing.T) {
 		if !late.lane(p).proven {
 			t.Error("a worker that finds its id at the broker, below the high watermark, starts unproven")
 		}
-		mustAppend(t, c, p, batchesAt(50, 1, 10, now()))
+		stamp := now()
+		mustAppend(t, c, p, batchesAt(50, 1, 10, stamp))
 
 		// The same batch from another worker: a duplicate, recognised as such.
-		r := appendRun(t, late, p, batchesAt(50, 1, 10, now()))
+		r := appendRun(t, late, p, batchesAt(50, 1, 10, stamp))
 		if !errors.Is(r.Err, cluster.ErrFenced) {
 			t.Errorf("duplicate: %+v", r)
 		}
@@ -101,13 +102,18 @@ func TestRealForeignWrites(t *testing.T) {
 		beginAt(t, c, stretchOf(busy))
 		mustAppend(t, c, busy, batchesAt(0, 1, 100, now()))
 		produceForeign(t, c, busy, 5)
-		r := appendRun(t, c, busy, batchesAt(100, 2, 10, now()))
+		held := make(chan fetcher.Result, 1) // both in one go, so that both are under way
+		c.Append(busy, batchesAt(100, 2, 10, now()), func(r fetcher.Result) { held <- r })
+		r := wait(t, held)
+		if errors.As(r.Err, &o) && o.Span.To < 125 {
+			raw(t, c, busy, zombieOf(c, busy, 110, 10)) // the second batch, if it was not under way
+		}
 		if !errors.Is(r.Err, cluster.ErrDisplaced) || !errors.As(r.Err, &o) || o.Span.From != 105 || o.Span.To < 115 || r.Next != 100 {
 			t.Errorf("behind a foreign write: %+v", r)
 		}
 		for name, worker := range map[string]*Cluster{"same": c, "new": open(t, k.Bootstrap())} {
 			e := endOf(t, worker, stretchOf(busy))
-			if !errors.Is(e.Err, cluster.ErrForeignWrite) || !errors.As(e.Err, &o) || o.Span.From < 100 || o.Span.From > 110 {
+			if !errors.Is(e.Err, cluster.ErrForeignWrite) || !errors.As(e.Err, &o) || o.Span.From != 100 || o.Span.To != 125 {
 				t.Errorf("%s worker after displacement: %+v", name, e)
 			}
 		}
@@ -128,8 +134,7 @@ func TestRealFenceAndZombie(t *testing.T) {
 			beginAt(t, c, stretchOf(p))
 			stamp := now() - 60_000
 			mustAppend(t, c, p, batchesAt(0, 2, 50, stamp))
-			zombie := batchesAt(100, 1, 5, now())[0].Bytes
-			batch.Header(zombie).Patch(batch.Patch{LeaderEpoch: -1, ProducerID: c.lane(p).id, BaseSequence: 100})
+			zombie := zombieOf(c, p, 100, 5)
 
 			ends, err := c.Fence(within(t, 20*time.Second), []fetcher.Stretch{stretchOf(p)})
 			if err != nil || ends[0].Err != nil || ends[0].LogEnd != 101 || ends[0].HighWatermark != 101 {
@@ -139,7 +144,7 @@ func TestRealFenceAndZombie(t *testing.T) {
 			if fence.ProducerEpoch() != 1 || fence.MaxTimestamp() != stamp || fence.Base() != 100 {
 				t.Errorf("%s: fence at %d with epoch %d, time %d", policy, fence.Base(), fence.ProducerEpoch(), fence.MaxTimestamp())
 			}
-			produceKeyed(t, c, p, 5)
+			produceForeign(t, c, p, 5)
 			if base, code := raw(t, c, p, zombie); code != 47 {
 				t.Errorf("%s: zombie: code %d, base %d, want INVALID_PRODUCER_EPOCH", policy, code, base)
 			}
@@ -161,7 +166,12 @@ func TestRealFenceAndZombie(t *testing.T) {
 	})
 }
 
-func produceKeyed(t *testing.T, c *Cluster, p cluster.Partition, n int) { produceForeign(t, c, p, n) }
+// zombieOf is a batch as a late worker of the stretch would send it.
+func zombieOf(c *Cluster, p cluster.Partition, base int64, records int) []byte {
+	b := batchesAt(base, 1, records, now())[0].Bytes
+	batch.Header(b).Patch(batch.Patch{LeaderEpoch: -1, ProducerID: c.lane(p).id, BaseSequence: sequence(base)})
+	return b
+}
 
 func lastOf(t *testing.T, b []byte) []byte {
 	t.Helper()
@@ -303,6 +313,19 @@ func TestRealTopicsAndGroups(t *testing.T) {
 		testTopics(t, c)
 		k.CreateTopic(t, "grouped", 4, 1, nil)
 		testGroups(t, c, "grouped", k.ClientOpts()...)
+	})
+}
+
+// A destination that stamps records itself cannot hold a copy: found at the first
+// batch.
+func TestRealLogAppendTimeTopic(t *testing.T) {
+	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
+		p := realTopic(t, k, "stamping", map[string]string{"message.timestamp.type": "LogAppendTime"})
+		c := open(t, k.Bootstrap())
+		beginAt(t, c, stretchOf(p))
+		if r := appendRun(t, c, p, batchesAt(0, 1, 10, now()-5000)); !errors.Is(r.Err, cluster.ErrLogAppendTime) {
+			t.Errorf("%+v", r)
+		}
 	})
 }
 

@@ -27,6 +27,7 @@ type item struct {
 	lane       *lane
 	run        *run
 	base, next int64
+	stamp      int64 // largest timestamp
 	bytes      []byte
 }
 
@@ -72,7 +73,7 @@ func (r *request) add(l *lane) (more bool) {
 	run, b, acks := l.next()
 	if b != nil && (pipeKey{l.broker, acks}) == p.key {
 		l.take(run, b, acks)
-		r.items = append(r.items, item{l, run, b.Base, b.Next, b.Bytes})
+		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, b.Bytes})
 		r.size += len(b.Bytes)
 		if _, b, acks = l.next(); b != nil && acks == p.key.acks {
 			l.queued = p

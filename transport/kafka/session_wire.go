@@ -82,11 +82,15 @@ func addGone(gone []kmsg.FetchRequestForgottenTopic, p cluster.Partition, id clu
 
 // hand makes the caller's answer: records stay where they arrived, in the frame.
 func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
+	return &fetcher.FetchResponse{Size: frame.Size(), Release: frame.Release, Partitions: s.partitions()}
+}
+
+func (s *session) partitions() []fetcher.Fetched {
 	total := 0
 	for i := range s.answer.Topics {
 		total += len(s.answer.Topics[i].Partitions)
 	}
-	out := &fetcher.FetchResponse{Size: frame.Size(), Release: frame.Release, Partitions: make([]fetcher.Fetched, 0, total)}
+	all := make([]fetcher.Fetched, 0, total)
 	for i := range s.answer.Topics {
 		t := &s.answer.Topics[i]
 		name, ok := s.topicOf(t)
@@ -94,10 +98,10 @@ func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
 			continue
 		}
 		for k := range t.Partitions {
-			out.Partitions = append(out.Partitions, s.fetched(name, &t.Partitions[k]))
+			all = append(all, s.fetched(name, &t.Partitions[k]))
 		}
 	}
-	return out
+	return all
 }
 
 // topicOf gives the name as the caller wrote it. The one in the answer lies in
