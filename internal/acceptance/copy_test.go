@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestCopy(t *testing.T) {
 	for _, version := range []string{"4.4.0", "3.9.1"} {
 		t.Run(version, func(t *testing.T) {
 			src := kafkatest.Shared(t, kafkatest.Options{Version: version})
-			dst := kafkatest.Shared(t, kafkatest.Options{Version: "4.4.0", Config: map[string]string{"broker.rack": "destination"}})
+			dst := destination(t)
 			topic := "copy-" + version
 			const parts = 8
 			total := sized(160_000, 1_000_000)
@@ -63,13 +64,13 @@ func TestCopy(t *testing.T) {
 // TestStartAbove0: a source whose log starts above 0 is mirrored with its offsets
 // kept, and the destination's log starts there too.
 func TestStartAbove0(t *testing.T) {
-	src, dst := kafkatest.Shared(t, kafkatest.Options{}), kafkatest.Shared(t, kafkatest.Options{Config: map[string]string{"broker.rack": "destination"}})
+	src, dst := source(t), destination(t)
 	const topic = "start-above-0"
 	src.CreateTopic(t, topic, 2, 1, nil)
 	src.Load(t.Context(), t, kafkatest.LoadSpec{Topic: topic, Partitions: 2, Records: 20_000})
 	trim(t, src, topic, 0, 7_777) // most likely inside a batch
 	run(t, "above", connect(t, src), connect(t, dst), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
 	caughtUp(t, time.Minute, src, dst, topic)
-	kafkatest.Eventually(t, 30*time.Second, func(ctx contextT) error { return startsAt(ctx, t, dst, topic, []int64{7_777, 0}) })
+	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{7_777, 0}) })
 	equal(t, src, dst, topic, 2)
 }

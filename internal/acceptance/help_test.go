@@ -3,6 +3,7 @@ package acceptance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,8 +107,6 @@ func writer(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32, 
 	return stop
 }
 
-type contextT = context.Context
-
 // trim deletes the records of a partition before an offset.
 func trim(t *testing.T, c *kafkatest.Cluster, topic string, partition int32, to int64) {
 	t.Helper()
@@ -130,4 +129,124 @@ func startsAt(ctx context.Context, t *testing.T, c *kafkatest.Cluster, topic str
 		return fmt.Errorf("log starts are %v, want %v", got, want)
 	}
 	return nil
+}
+
+// wait lets time pass for the sake of the scenario, not to wait for something.
+func wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
+// ends of a topic's partitions; nil while it does not exist.
+func ends(t *testing.T, c *kafkatest.Cluster, topic string) []int64 {
+	t.Helper()
+	got, err := highWatermarks(t.Context(), c.Client(t), topic)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+func sum(of []int64) (total int64) {
+	for _, n := range of {
+		total += n
+	}
+	return total
+}
+
+// moving waits until a topic's ends are beyond what they were.
+func moving(t *testing.T, c *kafkatest.Cluster, topic string, before []int64) {
+	t.Helper()
+	cl := c.Client(t)
+	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+		now, err := highWatermarks(ctx, cl, topic)
+		if err == nil && sum(now) <= sum(before) {
+			err = fmt.Errorf("ends stay at %v", now)
+		}
+		return err
+	})
+}
+
+func kcat(t *testing.T, c *kafkatest.Cluster, topic string, partition int32, from int64, n int) []kafkatest.Line {
+	t.Helper()
+	return c.KcatConsume(t.Context(), t, kafkatest.ConsumeSpec{Topic: topic, Partition: partition, From: from, Max: n})
+}
+
+// leaders of a topic's partitions.
+func leaders(t *testing.T, c *kafkatest.Cluster, topic string) []int {
+	t.Helper()
+	out, err := leadersNow(t.Context(), c.Client(t), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func leadersNow(ctx context.Context, cl *kgo.Client, topic string) ([]int, error) {
+	one := kmsg.NewMetadataRequestTopic()
+	one.Topic = &topic
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = append(req.Topics, one)
+	m, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int, len(m.Topics[0].Partitions))
+	for _, p := range m.Topics[0].Partitions {
+		out[p.Partition] = int(p.Leader)
+	}
+	return out, kerr.ErrorForCode(m.Topics[0].ErrorCode)
+}
+
+// newLeaders waits until every partition is led by a broker other than the dead
+// one, and says when.
+func newLeaders(t *testing.T, c *kafkatest.Cluster, topic string, dead int, within time.Duration) time.Time {
+	t.Helper()
+	cl := c.Client(t)
+	kafkatest.Eventually(t, within, func(ctx context.Context) error {
+		led, err := leadersNow(ctx, cl, topic)
+		if err == nil && (slices.Contains(led, dead) || slices.Contains(led, -1)) {
+			err = fmt.Errorf("leaders are %v", led)
+		}
+		return err
+	})
+	return time.Now()
+}
+
+// watch looks at the copy of every partition until it is asked for the longest
+// time that each stood still.
+func watch(t *testing.T, m *running, topic string, parts int) (longest func() []time.Duration) {
+	still := make([]time.Duration, parts)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last, moved := make([]int64, parts), make([]time.Time, parts)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			top, _ := m.Topic(topic)
+			for i, p := range top.Partitions {
+				if now := time.Now(); p.DestinationEnd != last[i] || moved[i].IsZero() {
+					last[i], moved[i] = p.DestinationEnd, now
+				} else {
+					still[i] = max(still[i], now.Sub(moved[i]))
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	}()
+	longest = func() []time.Duration {
+		cancel()
+		<-done
+		return still
+	}
+	t.Cleanup(func() { longest() })
+	return longest
 }
