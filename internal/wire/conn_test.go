@@ -94,6 +94,7 @@ func TestCancelledCallLeavesConnection(t *testing.T) {
 			if first {
 				first = false
 				<-release
+				return r.answer(make([]byte, 100_000))
 			}
 			resp := kmsg.NewPtrMetadataResponse()
 			resp.Version = r.version
@@ -112,7 +113,7 @@ func TestCancelledCallLeavesConnection(t *testing.T) {
 	if _, err := c.Do(testContext(t), kmsg.NewPtrMetadataRequest()); err != nil {
 		t.Fatalf("after a cancelled call: %v", err)
 	}
-	if pool.Idle() == 0 {
+	if pool.Idle() < 100_000 { // only the late one was so large
 		t.Error("the late answer's frame was not released")
 	}
 }

@@ -132,6 +132,10 @@ func TestC11_7ErrorClassIsDecidedByType(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCancelledDial(t *testing.T) {
+	blackhole := listen(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := Dial(ctx, blackhole, nil); !errors.Is(err, context.Canceled) || cluster.Retriable(err) {
