@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/coordinator"
+)
+
+// events turns what happens into lines: what needs an eye, and with all also what
+// is as it should be. print is called from one goroutine.
+func events(print func(string), all bool) mirror.Events {
+	return mirror.Events{
+		State: func(e mirror.StateEvent) {
+			if all || e.To == coordinator.StateFailed || e.From == coordinator.StateFailed {
+				print(stateLine(e))
+			}
+		},
+		Stalled: func(e mirror.StalledEvent) {
+			print(fmt.Sprintf("%v stalled: nothing copied for %v though the source has more", e.Partition, e.Since.Round(time.Second)))
+		},
+		Trimmed: func(e mirror.TrimmedEvent) {
+			if all {
+				print(fmt.Sprintf("%v trimmed: begins at %d now, as at the source", e.Partition, e.LogStart))
+			}
+		},
+		Topic: func(e mirror.TopicEvent) {
+			switch {
+			case e.Err != nil:
+				print(fmt.Sprintf("%s refused: %v", e.Topic, e.Err))
+			case all:
+				print(e.Topic + " created")
+			}
+		},
+		Groups: func(e mirror.GroupsEvent) {
+			for _, line := range groupLines(e) {
+				print(line)
+			}
+		},
+	}
+}
+
+func stateLine(e mirror.StateEvent) string {
+	line := fmt.Sprintf("%v %s -> %s", e.Partition, e.From, e.To)
+	if e.Offset >= 0 {
+		line += fmt.Sprintf(" at offset %d", e.Offset)
+	}
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	return line
+}
+
+func groupLines(e mirror.GroupsEvent) []string {
+	line := fmt.Sprintf("groups: %s of %s copied", plural(int64(e.Offsets), "offset"), plural(int64(e.Groups), "group"))
+	if e.Clamped > 0 {
+		line += fmt.Sprintf(", %s lower than committed", thousands(int64(e.Clamped)))
+	}
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	lines := []string{line}
+	for _, name := range slices.Sorted(maps.Keys(e.Failed)) {
+		lines = append(lines, fmt.Sprintf("group %s not copied: %v", name, e.Failed[name]))
+	}
+	return lines
+}

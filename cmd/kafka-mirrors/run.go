@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/transport/kafka"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	source, destination connectionFlags
+	name                string
+	include, exclude    []string
+	interval            time.Duration
+	level               string
+	events              bool
+}
+
+func newRun(s streams) *cobra.Command {
+	f := &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}}
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Mirror topics until interrupted",
+		Long: `Mirror topics of the source cluster to the destination cluster until Ctrl-C or
+SIGTERM. Topics are created at the destination where they are missing, and those
+that appear later at the source are found. Killing it and starting it again
+leaves neither a hole nor a duplicate.
+
+On a terminal the status is redrawn every second, the failed partitions and the
+reasons below it. Elsewhere a line is printed when something changed, at most
+once a second and at least every 10 seconds. What happens (a partition fails or
+recovers, a topic is refused, a partition stalls) goes to stderr, a line each.
+
+--topics and --exclude take names and regular expressions: an entry made only of
+letters, digits, '.', '_' and '-' is one topic's name ("audit.events"), any other is
+an RE2 expression that must match the whole name ("orders.*"). Topics that begin
+with "__" are never mirrored.
+
+` + connectionHelp + `
+
+Exit codes: 0 stopped by a signal; 1 the mirror cannot be, for example because both
+addresses are one cluster; 2 the command line or a configuration file is wrong;
+130 a second signal did not wait for the clean stop.`,
+		Example: `  # two clusters without security
+  kafka-mirrors run --source a1:9092,a2:9092 --destination b1:9092 --topics 'orders.*',payments
+
+  # the settings of Java clients, everything but the audit topics, every event
+  kafka-mirrors run --source-config a.properties --destination-config b.properties \
+      --topics '.*' --exclude 'audit\..*' --events`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
+	}
+	f.source.register(c)
+	f.destination.register(c)
+	registerTopics(c, &f.include, &f.exclude, "mirrored")
+	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
+	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
+	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
+	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
+	c.Flags().SortFlags = false
+	return c
+}
+
+func registerTopics(c *cobra.Command, include, exclude *[]string, done string) {
+	c.Flags().StringSliceVar(include, "topics", nil, "topics to be "+done+", `name|regexp[,...]`; may be repeated")
+	c.Flags().StringSliceVar(exclude, "exclude", nil, "topics to be left out, `name|regexp[,...]`; wins over --topics")
+}
+
+// newMirror makes what the flags say, or reports all that is wrong with them.
+// What it gives is closed by the caller.
+func (f *runFlags) newMirror(s *screen) (m *mirror.Mirror, end func(), err error) {
+	logger, err := newLogger(s, f.level)
+	errs := []error{err}
+	source, err := f.source.open(logger)
+	errs = append(errs, err)
+	destination, err := f.destination.open(logger)
+	errs = append(errs, err)
+	if len(f.include) == 0 {
+		errs = append(errs, errors.New("--topics: is needed"))
+	}
+	if f.interval <= 0 {
+		errs = append(errs, fmt.Errorf("--sync-interval: %v is not above 0", f.interval))
+	}
+	m, err = mirror.New(f.name, source, destination, &mirror.Options{
+		Topics: mirror.Topics{Include: f.include, Exclude: f.exclude},
+		Events: events(s.line, f.events), Logger: logger, SyncInterval: max(f.interval, 0),
+	})
+	errs = append(errs, err)
+	return m, func() { closeAll(source, destination) }, errors.Join(errs...)
+}
+
+func closeAll(clusters ...*kafka.Cluster) {
+	for _, c := range clusters {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+func newLogger(s *screen, level string) (*slog.Logger, error) {
+	if level == "off" {
+		return slog.New(slog.DiscardHandler), nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return slog.New(slog.DiscardHandler), fmt.Errorf("--log-level: %q is not one of off, error, warn, info, debug", level)
+	}
+	return slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: l})), nil
+}
+
+func (f *runFlags) run(ctx context.Context, s streams) error {
+	shown := &screen{streams: s}
+	m, end, err := f.newMirror(shown)
+	defer end()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ran <- m.Run(ctx)
+	}()
+	watch(ctx, m.Status, shown)
+	err = <-ran
+	shown.end(stamp(time.Now()) + totals(m.Status(), time.Since(began)))
+	if err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+// watch shows the status at once and every second until ctx ends.
+func watch(ctx context.Context, status func() mirror.Status, s *screen) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		s.status(status())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
