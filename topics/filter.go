@@ -31,10 +31,11 @@ type set struct {
 // NewFilter reports every bad entry at once, each by its text.
 func NewFilter(include, exclude []string) (*Filter, error) {
 	f := &Filter{}
-	return f, errors.Join(f.Include(include...), f.exclude.add("exclude", exclude))
+	return f, errors.Join(f.Include(include...), f.Exclude(exclude...))
 }
 
-// Include adds entries; those that are in already change nothing.
+// Include adds entries; those that are in already change nothing. When one of
+// them is bad, none is added, and the error names every bad one.
 func (f *Filter) Include(entries ...string) error {
 	var errs []error
 	for _, e := range entries {
@@ -42,14 +43,23 @@ func (f *Filter) Include(entries ...string) error {
 			errs = append(errs, fmt.Errorf("topic filter %q: %w", e, ErrInternal))
 		}
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	changed := f.include.clone()
+	if err := errors.Join(append(errs, changed.add("include", entries))...); err != nil {
+		return err
 	}
-	return f.include.add("include", entries)
+	f.include = changed
+	return nil
 }
 
-// Exclude adds entries.
-func (f *Filter) Exclude(entries ...string) error { return f.exclude.add("exclude", entries) }
+// Exclude adds entries, all or, when one is bad, none.
+func (f *Filter) Exclude(entries ...string) error {
+	changed := f.exclude.clone()
+	if err := changed.add("exclude", entries); err != nil {
+		return err
+	}
+	f.exclude = changed
+	return nil
+}
 
 // Readmit takes literal names out of the exclusion again.
 func (f *Filter) Readmit(names ...string) {
