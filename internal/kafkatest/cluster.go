@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// startTimeout is for a whole cluster on a slow, shared machine.
-	startTimeout = 90 * time.Second
+	// startTimeout is generous: machines that run such tests are often busy.
+	startTimeout = 180 * time.Second
 	// stopTimeout is for an orderly shutdown, which hands over leadership.
 	stopTimeout = 60 * time.Second
 )

@@ -70,6 +70,10 @@ func (c *conn) pumpUp() {
 			buf[n/2] ^= 1
 			close(s.done)
 		}
+		last := c.link.fire(cutAfterWrite, Write, write)
+		if last != nil {
+			c.down.abort(syscall.ECONNRESET) // before the answer can come
+		}
 		if _, err := c.real.Write(buf[:n]); err != nil {
 			c.up.abort(err)
 			return
@@ -79,9 +83,9 @@ func (c *conn) pumpUp() {
 			c.answerCut = s
 			c.mu.Unlock()
 		}
-		if s := c.link.fire(cutAfterWrite, Write, write); s != nil {
+		if last != nil {
 			c.linger()
-			close(s.done)
+			close(last.done)
 		}
 	}
 }

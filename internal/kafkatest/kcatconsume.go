@@ -50,17 +50,32 @@ func (c *Cluster) KcatConsume(ctx context.Context, t testing.TB, s ConsumeSpec) 
 	return lines
 }
 
-func (c *core) kcatArgs(s ConsumeSpec) []string {
-	args := []string{"-C", "-q", "-e", "-m", "30", "-b", strings.Join(c.Bootstrap(), ","), "-t", s.Topic, "-f", kcatFormat,
-		"-X", "check.crcs=true", "-X", "isolation.level=" + s.isolation(),
-		"-X", "security.protocol=" + c.options.protocol()}
-	if o := c.options; o.SASL != "" {
+// kcatAccess is where and how kcat connects. librdkafka before 2.2 repeats the
+// client's nonce in SCRAM, which brokers refuse since 3.9 (CVE-2024-56128); so
+// with SCRAM kcat reads from the brokers' own listener.
+func (c *core) kcatAccess() []string {
+	o := c.options
+	if strings.HasPrefix(o.SASL, "SCRAM-") {
+		var addrs []string
+		for _, n := range c.nodes {
+			addrs = append(addrs, localAddr(n.internalPort))
+		}
+		return []string{"-b", strings.Join(addrs, ",")}
+	}
+	args := []string{"-b", strings.Join(c.Bootstrap(), ","), "-X", "security.protocol=" + o.protocol()}
+	if o.SASL != "" {
 		args = append(args, "-X", "sasl.mechanisms="+o.SASL,
 			"-X", "sasl.username="+o.User, "-X", "sasl.password="+o.Password)
 	}
 	if c.authority != nil {
 		args = append(args, "-X", "ssl.ca.location="+filepath.Join(c.dir, "ca.pem"))
 	}
+	return args
+}
+
+func (c *core) kcatArgs(s ConsumeSpec) []string {
+	args := append(c.kcatAccess(), "-C", "-q", "-e", "-m", "30", "-t", s.Topic, "-f", kcatFormat,
+		"-X", "check.crcs=true", "-X", "isolation.level="+s.isolation())
 	if s.Max > 0 {
 		args = append(args, "-c", strconv.Itoa(s.Max))
 	}

@@ -24,6 +24,7 @@ func awkward() []*kgo.Record {
 // TestOracles: both foreign consumers of both releases show exactly what was
 // produced.
 func TestOracles(t *testing.T) {
+	t.Parallel()
 	const at = "1700000000000"
 	want := []Line{
 		{Offset: 0, Key: Null, Value: Null},
@@ -34,7 +35,7 @@ func TestOracles(t *testing.T) {
 	for _, version := range Versions() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			ctx := withTimeout(t, time.Minute)
+			ctx := withTimeout(t, 4*time.Minute)
 			c := Shared(t, Options{Version: version})
 			c.CreateTopic(t, "oracle", 1, 1, nil)
 			if err := c.Client(t, kgo.DefaultProduceTopic("oracle")).ProduceSync(ctx, awkward()...).FirstErr(); err != nil {
@@ -66,8 +67,9 @@ func TestOracles(t *testing.T) {
 
 // TestLoad: 100,000 records of all kinds, read back by both consumers alike.
 func TestLoad(t *testing.T) {
+	t.Parallel()
 	const records, partitions = 100_000, 4
-	ctx := withTimeout(t, time.Minute)
+	ctx := withTimeout(t, 4*time.Minute)
 	c := Shared(t, Options{})
 	c.CreateTopic(t, "load", partitions, 1, nil)
 	start := time.UnixMilli(1_700_000_000_000)
