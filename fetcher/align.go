@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// alignParallel is how many partitions are compared at a time.
-const alignParallel = 16
+// alignParallel is how many partitions are compared at a time: each waits for a few
+// round trips.
+const alignParallel = 64
 
-// replicationLook is how often a high watermark below its log end is looked at.
-const replicationLook = 50 * time.Millisecond
+// A high watermark below its log end is looked at that often at first, and less
+// and less often.
+const (
+	replicationLook    = 50 * time.Millisecond
+	replicationLookMax = time.Second
+)
 
 // A Target is a partition to be aligned.
 type Target struct {
@@ -40,7 +44,7 @@ type Aligned struct {
 // empty destination is made to start where the source's log starts. The answers
 // are in the order of the targets; destination reads the destination's log.
 func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target) []Aligned {
-	a := aligner{source: source, log: log, destination: destination}
+	a := aligner{source: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
 	out := make([]Aligned, len(targets))
 	ps := make([]cluster.Partition, len(targets))
 	stretches := make([]Stretch, len(targets))
@@ -60,13 +64,9 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 	if err != nil {
 		return all(out, fmt.Errorf("destination log end: %w", err))
 	}
-	var group errgroup.Group
-	group.SetLimit(alignParallel)
+	var group sync.WaitGroup
 	for i, t := range targets {
-		group.Go(func() error {
-			out[i] = a.one(ctx, t, leaders[i], offsets[i], ends[i])
-			return nil
-		})
+		group.Go(func() { out[i] = a.one(ctx, t, leaders[i], offsets[i], ends[i]) })
 	}
 	group.Wait()
 	return out
@@ -83,6 +83,7 @@ type aligner struct {
 	source      Source
 	log         Log
 	destination Reader
+	slots       chan struct{} // taken to read or fill logs, not to wait for replicas (I10)
 }
 
 func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAnswer, e End) Aligned {
@@ -102,10 +103,9 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 		return fail(fmt.Errorf("%w: source topic has id %v, this mirror recorded %v", cluster.ErrTopicReplaced, l.TopicID, t.TopicID))
 	case o.Err != nil:
 		return fail(fmt.Errorf("source offsets: %w", o.Err))
-	case errors.Is(e.Err, cluster.ErrForeignWrite) && t.Stretch.New:
-		// Records written after our stop: accepted where the source has them too.
-	case e.Err != nil:
-		return fail(fmt.Errorf("destination log end: %w", e.Err))
+	}
+	if err := endErr(e, t.Stretch); err != nil {
+		return fail(err)
 	}
 	how, empty, err := judgeEnds(t.Stretch.Partition, o.Offsets, e)
 	if err == nil && !empty {
@@ -115,6 +115,8 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 		return fail(err)
 	}
 	out.How, out.Next = how, e.LogEnd
+	a.slots <- struct{}{}
+	defer func() { <-a.slots }()
 	switch {
 	case empty && e.LogEnd < o.LogStart:
 		err = a.startAt(ctx, &out, o.Offsets)
@@ -130,27 +132,32 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	return out
 }
 
+// endErr is what Ends said against a partition. Records written after our stop
+// are accepted by a new stretch, where the source has them too.
+func endErr(e End, s Stretch) error {
+	if e.Err == nil || s.New && errors.Is(e.Err, cluster.ErrForeignWrite) {
+		return nil
+	}
+	return fmt.Errorf("destination log end: %w", e.Err)
+}
+
 // replicated waits until the whole log can be read: what a leader has appended
 // just before may not have reached its followers.
 func (a *aligner) replicated(ctx context.Context, s Stretch, e End) (End, error) {
-	if e.HighWatermark >= e.LogEnd {
-		return e, nil
-	}
-	s.New = false
-	tick := time.NewTicker(replicationLook)
-	defer tick.Stop()
-	for e.HighWatermark < e.LogEnd {
+	ask := s
+	ask.New = false
+	for look := replicationLook; e.HighWatermark < e.LogEnd; look = min(2*look, replicationLookMax) {
 		select {
 		case <-ctx.Done():
 			return e, fmt.Errorf("%w: destination's high watermark %d stays below its log end %d", cluster.ErrUnavailable, e.HighWatermark, e.LogEnd)
-		case <-tick.C:
+		case <-time.After(look):
 		}
-		ends, err := a.log.Ends(ctx, []Stretch{s})
-		if err == nil {
-			err = ends[0].Err
-		}
+		ends, err := a.log.Ends(ctx, []Stretch{ask})
 		if err != nil {
 			return e, fmt.Errorf("destination log end: %w", err)
+		}
+		if err := endErr(ends[0], s); err != nil {
+			return e, err
 		}
 		e = ends[0]
 	}

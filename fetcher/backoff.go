@@ -36,19 +36,18 @@ func (s *session) wakeTimers(now time.Time) {
 }
 
 // recovered clears what an answer has shown to be over: of every partition that
-// took part in the fetch just answered and neither was refused nor has something
-// under way. Brokers leave out of an answer what has nothing new.
+// took part in the fetch just answered and was not refused. Brokers leave out of
+// an answer what has nothing new. A destination's refusal is over when something
+// has landed, or when there is nothing more to append.
 func (s *session) recovered() {
 	kept := s.troubled[:0]
 	for _, t := range s.troubled {
+		idle := t.runs == 0 && t.held == nil
 		switch {
-		case !s.mine(t):
+		case !s.mine(t) || t.board.Trouble() == nil:
 			t.troubled = false
-		case t.board.Trouble() == nil:
-			t.troubled = false
-		case t.member && t.askedGen == t.gen && t.phase == fetching && t.runs == 0 && t.held == nil:
-			t.troubled = false
-			t.attempts = 0
+		case t.member && t.askedGen == t.gen && t.phase == fetching && (idle || !t.refused):
+			t.troubled, t.refused, t.attempts = false, false, 0
 			t.board.setTrouble(nil)
 		default:
 			kept = append(kept, t)

@@ -43,43 +43,65 @@ func firstBase(b []byte) (int64, bool) {
 	return w.Header().Base(), true
 }
 
-// sameAt compares the records of the first batch of each side, where they
-// overlap within span, and gives the source's epoch there.
+// A side is what one log shows of a stretch of offsets.
+type side struct {
+	span    cluster.Span     // all its records are known
+	records map[int64][]byte // those a consumer sees, each as bytes that are equal only for equal records
+	epoch   int32            // of the batch; cluster.NoEpoch in a hole
+}
+
+// sideAt reads what b, the log from the batch at or after the offset on, says of
+// the batch or the hole there.
+func sideAt(b []byte, at int64, within cluster.Span) (side, error) {
+	h, err := whole(b)
+	switch {
+	case err != nil:
+		return side{}, err
+	case h == nil:
+		return side{span: cluster.Span{From: at, To: within.To}, epoch: cluster.NoEpoch}, nil
+	case h.Base() > at:
+		return side{span: cluster.Span{From: at, To: min(h.Base(), within.To)}, epoch: cluster.NoEpoch}, nil
+	case h.Next() <= at:
+		return side{}, fmt.Errorf("%w: asked for offset %d, got the batch before it, [%d,%d)", cluster.ErrUnavailable, at, h.Base(), h.Next())
+	}
+	out := side{span: cluster.Span{From: max(h.Base(), within.From), To: min(h.Next(), within.To)}, epoch: h.LeaderEpoch()}
+	out.records, err = recordsOf(h, out.span)
+	return out, err
+}
+
+// sameAt compares the records of both sides where they overlap within span, and
+// gives the source's epoch there. Batches may be cut differently: fillers of the
+// destination stand where the source has a hole.
 func sameAt(p cluster.Partition, at int64, span cluster.Span, theirs, ours []byte) (int32, error) {
-	differ := func(offset int64, what string) error {
-		return &cluster.OffsetError{Partition: p, Span: cluster.Span{From: offset, To: offset + 1}, Err: cluster.ErrDiverged, Detail: what}
-	}
-	sh, err := whole(theirs)
+	s, err := sideAt(theirs, at, span)
 	if err != nil {
 		return cluster.NoEpoch, fmt.Errorf("source at offset %d: %w", at, err)
 	}
-	dh, err := whole(ours)
+	d, err := sideAt(ours, at, span)
 	if err != nil {
 		return cluster.NoEpoch, fmt.Errorf("destination at offset %d: %w", at, err)
 	}
-	if sh == nil || dh == nil || sh.Base() > at || dh.Base() > at {
-		if (sh == nil || sh.Base() > at) && (dh == nil || dh.Base() > at) {
-			return cluster.NoEpoch, nil // a hole on both sides
-		}
-		return cluster.NoEpoch, differ(at, "only one side has a batch there")
-	}
-	common := cluster.Span{
-		From: max(sh.Base(), dh.Base(), span.From), To: min(sh.Next(), dh.Next(), span.To),
-	}
-	s, err := recordsOf(sh, common)
-	if err != nil {
-		return cluster.NoEpoch, fmt.Errorf("source at offset %d: %w", at, err)
-	}
-	d, err := recordsOf(dh, common)
-	if err != nil {
-		return cluster.NoEpoch, fmt.Errorf("destination at offset %d: %w", at, err)
-	}
-	for o := common.From; o < common.To; o++ {
-		if !bytes.Equal(s[o], d[o]) {
-			return cluster.NoEpoch, differ(o, "the records differ")
+	first, what := int64(-1), ""
+	look := func(one, other map[int64][]byte, missing string) {
+		for o, record := range one {
+			if o < max(s.span.From, d.span.From) || o >= min(s.span.To, d.span.To) || first >= 0 && o >= first {
+				continue
+			}
+			if twin, ok := other[o]; !ok {
+				first, what = o, missing
+			} else if !bytes.Equal(record, twin) {
+				first, what = o, "the records differ"
+			}
 		}
 	}
-	return sh.LeaderEpoch(), nil
+	look(s.records, d.records, "only the source has a record there")
+	look(d.records, s.records, "only the destination has a record there")
+	if first >= 0 {
+		return cluster.NoEpoch, &cluster.OffsetError{
+			Partition: p, Span: cluster.Span{From: first, To: first + 1}, Err: cluster.ErrDiverged, Detail: what,
+		}
+	}
+	return s.epoch, nil
 }
 
 // whole is the first batch of b, checked; nil when there is none.

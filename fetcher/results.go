@@ -40,7 +40,7 @@ func (s *session) onLanded(ctx context.Context, t *tracker, r *run) {
 	now := time.Now()
 	t.movedAt, t.stalled = now, false
 	if t.phase == fetching && r.gen == t.gen && r.batches[0].Base >= t.doubtful {
-		t.attempts = 0
+		t.attempts, t.refused = 0, false
 		if t.board.Trouble() != nil {
 			t.board.setTrouble(nil)
 		}
@@ -79,7 +79,7 @@ func (s *session) doubt(t *tracker, err error) {
 	s.trouble(t, err)
 	s.dropHeld(t)
 	t.gen++
-	t.phase, t.why = draining, err
+	t.phase, t.why, t.refused = draining, err, true
 	t.settled = false
 }
 
@@ -165,11 +165,15 @@ func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 		return
 	}
 	s.checked = now
-	silent := s.asking && now.Sub(s.askedAt) >= after+s.f.opts.MaxWait
+	silence := time.Duration(0)
+	if s.asking {
+		silence = now.Sub(s.askedAt) - s.f.opts.MaxWait
+	}
+	silent := silence >= after
 	for p, t := range s.trackers {
 		s.trim(ctx, t)
 		more := t.board.Source.Load() > t.board.LogEnd.Load()
-		switch still := now.Sub(t.movedAt); {
+		switch still := max(now.Sub(t.movedAt), silence); {
 		case t.board.Trouble() != nil:
 		case !more && !silent:
 			t.movedAt, t.stalled = now, false

@@ -35,6 +35,7 @@ type tracker struct {
 	why      error     // in phase draining: what the append failed with
 	unsure   bool      // the position must be read from the destination again
 	resumeAt time.Time // in phase backoff
+	refused  bool      // the last append that was answered failed
 	attempts int       // errors in a row
 	failedAt time.Time // when the errors in a row began
 	doubtful int64     // errors are over when something from here on has landed
@@ -75,7 +76,8 @@ func (t *tracker) again() *tracker {
 	return &tracker{
 		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
 		epochs: t.epochs, leader: t.leader, want: t.want, trimmed: t.trimmed, gen: t.gen,
-		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, phase: learning, unsure: true,
+		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
+		phase: learning, unsure: true,
 	}
 }
 
