@@ -133,7 +133,7 @@ func (m *Mirror) fail(p cluster.Partition, err error) {
 // admit begins what is wanted of topics that are new, and looks at the ends of
 // partitions that are not being copied, so that their lag shows too.
 func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
-	var idle []cluster.Partition
+	var idle, busy []cluster.Partition
 	for _, t := range ready {
 		if m.catalog.put(t) {
 			desired := coordinator.WantMirroring
@@ -145,10 +145,13 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 		for _, p := range partitionsOf(t) {
 			if s, ok := m.coord.Snapshot(p); !ok || s.State != coordinator.StateMirroring {
 				idle = append(idle, p)
+			} else {
+				busy = append(busy, p)
 			}
 		}
 	}
 	m.lookAtEnds(ctx, idle)
+	m.watchEnds(ctx, busy)
 }
 
 // want posts what is wanted of every partition of a topic. A partition that

@@ -61,6 +61,24 @@ func TestForeignWrite(t *testing.T) {
 	}
 }
 
+// TestForeignWriteWhileIdle: nothing comes from the source, so nothing of ours is
+// appended; the foreign record is found all the same, at its own offset.
+func TestForeignWriteWhileIdle(t *testing.T) {
+	src, dst := source(t), destination(t)
+	const topic = "foreign-idle"
+	src.CreateTopic(t, topic, 1, 1, nil)
+	put(t, src, topic, 0, 100)
+	m := run(t, "idle", connect(t, src), connect(t, dst), mirror.Options{
+		Topics: mirror.Topics{Include: []string{topic}}, SyncInterval: time.Second,
+	})
+	caughtUp(t, 30*time.Second, src, dst, topic)
+	put(t, dst, topic, 0, 3)
+	e := m.event(time.Minute, "foreign write", func(e mirror.StateEvent) bool { return errors.Is(e.Err, mirror.ErrForeignWrite) })
+	if e.Offset != 100 || cluster.Retriable(e.Err) {
+		t.Errorf("found at offset %d, want 100: %v", e.Offset, e.Err)
+	}
+}
+
 // TestBlackhole: the source stops answering. Status and Stop answer at once.
 func TestBlackhole(t *testing.T) {
 	src, dst := source(t), destination(t)
