@@ -368,3 +368,87 @@ func TestFenceStopsLateWorkers(t *testing.T) {
 		t.Errorf("the new stretch, seen by another worker: %+v", e)
 	}
 }
+
+// A stretch that was begun behind a fence goes on before its first batch, although
+// the log still ends with the fence.
+func TestNewStretchBeforeItsFirstBatch(t *testing.T) {
+	f := fake(t, 1, "t", 1)
+	c := open(t, f.ListenAddrs())
+	beginAt(t, c, stretchOf(p0))
+	mustAppend(t, c, p0, batchesAt(0, 1, 10, now()))
+	if ends, err := c.Fence(within(t, 10*time.Second), []fetcher.Stretch{stretchOf(p0)}); err != nil || ends[0].Err != nil {
+		t.Fatal(ends, err)
+	}
+	if e := beginAt(t, c, stretchOf(p0)); !e.Stopped {
+		t.Fatalf("%+v", e)
+	}
+	fresh := stretchOf(p0)
+	fresh.New = true
+	beginAt(t, c, fresh)
+	if e := beginAt(t, c, stretchOf(p0)); e.Stopped || e.LogEnd != 11 {
+		t.Fatalf("%+v", e)
+	}
+	mustAppend(t, c, p0, batchesAt(11, 1, 10, now()))
+}
+
+// After a failure nothing is answered while bytes are still under way, and then
+// everything is, with the whole displaced span.
+func TestLaneAnswersAfterTheLastInFlight(t *testing.T) {
+	l := &lane{p: p0, id: 1 << 62, proven: true, expiry: defaultExpiry, seen: -1}
+	var runs []*run
+	for i := range int64(3) {
+		if err := l.push(batchesAt(i*10, 1, 10, now()), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		r, b, acks := l.next()
+		if b == nil || acks != acksLeader {
+			t.Fatalf("nothing to send, acks %d", acks)
+		}
+		l.take(r, b, acks)
+		runs = append(runs, r)
+	}
+	l.settle(runs[0], 0, 10, outcome{base: 5})
+	if out := l.deliver(nil); len(out) != 0 {
+		t.Fatalf("%d results while a batch is under way", len(out))
+	}
+	if _, b, _ := l.next(); b != nil {
+		t.Error("something is sent after a failure")
+	}
+	l.settle(runs[1], 10, 20, outcome{base: 15})
+	out := l.deliver(nil)
+	if len(out) != 3 {
+		t.Fatalf("%d results, want 3", len(out))
+	}
+	for i, d := range out {
+		var o *cluster.OffsetError
+		switch displaced := errors.As(d.result.Err, &o); {
+		case i < 2 && (!displaced || !errors.Is(o, cluster.ErrDisplaced) || o.Span != cluster.Span{From: 5, To: 25}):
+			t.Errorf("run %d: %v", i, d.result.Err)
+		case i == 2 && !errors.Is(d.result.Err, cluster.ErrOutOfOrder):
+			t.Errorf("run %d: %v", i, d.result.Err)
+		}
+	}
+}
+
+// A request whose answer was lost may land after Ends has looked: the same batch
+// sent again is then a duplicate of our own and no other worker's.
+func TestDuplicateOfOurOwn(t *testing.T) {
+	for name, k := range map[string]struct {
+		unknownTo int64
+		want      error
+	}{"own": {10, nil}, "another worker's": {0, cluster.ErrFenced}} {
+		l := &lane{p: p0, id: 1 << 62, proven: true, expiry: defaultExpiry, seen: -1, unknownTo: k.unknownTo}
+		if err := l.push(batchesAt(0, 1, 10, now()), nil); err != nil {
+			t.Fatal(err)
+		}
+		r, b, acks := l.next()
+		l.take(r, b, acks)
+		l.settle(r, 0, 10, outcome{base: 0, duplicate: true})
+		out := l.deliver(nil)
+		if len(out) != 1 || !errors.Is(out[0].result.Err, k.want) {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
+}

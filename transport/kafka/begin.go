@@ -49,7 +49,9 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 	}
 	l.id, l.broker, l.expiry, l.err = v.id, k.leader.Broker, expiry, nil
 	l.proven = v.known && end.HighWatermark == k.logEnd
-	l.tail, l.end, l.unknownTo, l.seen = k.logEnd, k.logEnd, 0, -1
+	// unknownTo stays: a request whose connection was lost may be carried out after
+	// this look at the log, and then ours is the duplicate of our own.
+	l.tail, l.end, l.seen = k.logEnd, k.logEnd, -1
 	l.displaced = cluster.Span{}
 	return end
 }

@@ -242,3 +242,14 @@ func TestRunClosesWithTheLast(t *testing.T) {
 		t.Errorf("traits %+v", got)
 	}
 }
+
+func TestCommitErrors(t *testing.T) {
+	for code, want := range map[int16]error{
+		22: cluster.ErrRefused, 25: cluster.ErrRefused, 27: cluster.ErrRefused, 68: cluster.ErrRefused, 69: cluster.ErrRefused, 113: cluster.ErrRefused,
+		14: cluster.ErrUnavailable, 16: cluster.ErrUnavailable, 30: cluster.ErrAuthorization, 0: nil,
+	} {
+		if got := commitError(code); !errors.Is(got, want) {
+			t.Errorf("code %d: %v, want %v", code, got, want)
+		}
+	}
+}

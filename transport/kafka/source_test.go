@@ -137,6 +137,9 @@ func testSessions(t *testing.T, opts []kfake.Opt, version int16, produce bool) {
 		t.Fatalf("%d partitions in the answer", len(resp.Partitions))
 	}
 	for _, p := range resp.Partitions {
+		if p.Partition.Topic != "t" {
+			t.Errorf("topic %q", p.Partition.Topic)
+		}
 		n := 0
 		for w := batch.Walk(p.Records); w.Next(); n++ {
 		}
