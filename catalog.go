@@ -68,6 +68,11 @@ func (c *catalog) get(name string) (cluster.Topic, bool) {
 func (c *catalog) put(t cluster.Topic) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.note(t)
+}
+
+// note is put under the lock.
+func (c *catalog) note(t cluster.Topic) (changed bool) {
 	if c.topics == nil {
 		c.topics = map[string]*entry{}
 	}

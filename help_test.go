@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -110,6 +111,17 @@ func start(t testing.TB, m *mirror.Mirror) *running {
 		r.err = m.Run(ctx)
 	}()
 	t.Cleanup(func() { r.stop(t) })
+	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error { // until then, operations are only recorded
+		select {
+		case <-r.ended:
+			return nil
+		default:
+		}
+		if !m.Status().Running {
+			return errors.New("not running")
+		}
+		return nil
+	})
 	return r
 }
 
@@ -190,7 +202,16 @@ func mirrored(t testing.TB, m *running, last map[cluster.Partition]int64) {
 
 func (r *running) describe(p cluster.Partition) string {
 	s, _ := r.partition(p)
-	return fmt.Sprintf("%+v\nsync error %q", s, r.Status().SyncError)
+	return fmt.Sprintf("%s\nsync error %q", show(s), r.Status().SyncError)
+}
+
+// show is a status in full: its String is only the partition's name.
+func show(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 func (r *running) partition(p cluster.Partition) (mirror.PartitionStatus, bool) {

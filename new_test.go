@@ -53,7 +53,7 @@ func TestNewConnectsToNothing(t *testing.T) {
 	}
 	wantIs(t, m.Promote(ctx, "orders"), mirror.ErrNotRunning)
 	if s := m.Status(); s.Mirror != "dr" || m.Name() != "dr" || s.Running || s.Health != "ok" || len(m.Topics()) != 0 {
-		t.Errorf("status before Run: %+v", s)
+		t.Errorf("status before Run: %s", show(s))
 	}
 	if _, ok := m.Topic("orders"); ok {
 		t.Error("a topic is known before Run")

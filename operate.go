@@ -207,14 +207,18 @@ func (m *Mirror) caughtUp(ctx context.Context, names []string) error {
 	}
 	tick := time.NewTicker(catchUpLook)
 	defer tick.Stop()
+	var remains error // as the last look that was answered saw it
 	for {
 		behind, err := m.behind(ctx, ps)
 		if err == nil && behind == nil {
 			return nil
 		}
+		if err == nil {
+			remains = behind
+		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err, behind)
+			return errors.Join(ctx.Err(), err, remains)
 		case <-tick.C:
 		}
 	}

@@ -43,7 +43,7 @@ func TestRunMirrors(t *testing.T) {
 	}
 	equal(t, p.source, p.destination, all...)
 	if s := r.Status(); s.Health != "ok" || s.Topics != 2 || s.Partitions != 6 || s.Lag != 0 || s.Records != 6*600 || s.Source != "A" || s.Destination != "B" || !s.Running {
-		t.Errorf("status %+v", s)
+		t.Errorf("status %s", show(s))
 	}
 	r.stop(t)
 	if r.Status().Running {
@@ -229,7 +229,7 @@ func syncFails(t *testing.T, r *running) {
 	t.Helper()
 	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
 		if s := r.Status(); s.SyncError == "" || s.Health != "troubled" {
-			return fmt.Errorf("status %+v", s)
+			return fmt.Errorf("status %s", show(s))
 		}
 		return nil
 	})

@@ -211,11 +211,11 @@ func (m *Mirror) adoptStops(ctx context.Context) error {
 			delete(m.catalog.stops, t.Name)
 			t.ID = cluster.TopicID{} // the destination's; the source's is not known
 			found = append(found, t)
+			m.catalog.note(t) // at once: another call that finds no stop left finds the topic
 		}
 	}
 	m.catalog.mu.Unlock()
 	for _, t := range found {
-		m.catalog.put(t)
 		m.want(t, coordinator.WantMirroring) // so that what stands there is taken as ours, and fenced
 		m.want(t, coordinator.WantStopped)
 	}
