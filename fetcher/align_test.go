@@ -225,7 +225,7 @@ func TestAlignAfterAStop(t *testing.T) {
 			if !errors.Is(got.Err, c.want) || (got.Err == nil) != (c.want == nil) {
 				t.Fatalf("error %v, want %v", got.Err, c.want)
 			}
-			if calls := dst.endsCalls; (calls == 2) != c.renewed {
+			if calls := dst.asked(); (calls == 2) != c.renewed {
 				t.Errorf("Ends was called %d times, renewed: %v", calls, c.renewed)
 			}
 			dst.with(part(0), func(l *destinationLog) {
@@ -253,8 +253,8 @@ func TestAlignWaitsForTheReplicas(t *testing.T) {
 				t.Fatalf("did not wait: %+v", got)
 			case <-time.After(20 * time.Second):
 			}
-			if dst.endsCalls > 30 {
-				t.Errorf("asked %d times in 20 s", dst.endsCalls)
+			if dst.asked() > 30 {
+				t.Errorf("asked %d times in 20 s", dst.asked())
 			}
 			if comes {
 				dst.with(part(0), func(l *destinationLog) { l.high = 20 })

@@ -15,10 +15,10 @@ func TestAppendThatLandsAndTimesOutIsNotRepeated_C3_9_I4(t *testing.T) {
 		w.src.produce(p, 1, 10, 5)
 		w.dst.with(p, func(l *destinationLog) { l.faults = []fault{{err: cluster.ErrTimeout, lands: true}} })
 		w.assign(1, p)
-		before := w.dst.endsCalls
+		before := w.dst.asked()
 		w.same(time.Second, p)
 		w.within(5*time.Second, "no trouble is left on a partition that has caught up", func() bool { return w.boards[p].Trouble() == nil })
-		if w.dst.endsCalls == before {
+		if w.dst.asked() == before {
 			t.Error("the log end was not read again")
 		}
 		if got := w.boards[p].LogEnd.Load(); got != 10 {

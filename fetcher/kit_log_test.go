@@ -83,6 +83,13 @@ func (d *destination) end(p cluster.Partition) (end int64) {
 	return end
 }
 
+// asked is how often Ends was called.
+func (d *destination) asked() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.endsCalls
+}
+
 func (d *destination) Traits() Traits { return d.traits }
 
 func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, done func(Result)) {

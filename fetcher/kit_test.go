@@ -187,6 +187,7 @@ func (w *world) within(d time.Duration, what string, cond func() bool) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(d); ; <-tick.C {
+		synctest.Wait() // whatever is going on at this instant is over
 		if cond() {
 			return
 		}

@@ -14,6 +14,12 @@ func (w *world) fetches(broker int32) int {
 	return w.src.brokers[broker].fetches
 }
 
+func (w *world) opened(broker int32) int {
+	w.src.mu.Lock()
+	defer w.src.mu.Unlock()
+	return w.src.brokers[broker].opened
+}
+
 func (w *world) looked() int {
 	w.src.mu.Lock()
 	defer w.src.mu.Unlock()
@@ -110,7 +116,7 @@ func TestHintsThatPointAtEachOther(t *testing.T) {
 		w.src.update(func() { w.src.logs[p].hint = &cluster.Leader{Broker: 2} })
 		w.src.produce(p, 5, 5, 5)
 		w.steady(other, func() {
-			one, two, looks, ends := w.fetches(1), w.fetches(2), w.looked(), w.dst.endsCalls
+			one, two, looks, ends := w.fetches(1), w.fetches(2), w.looked(), w.dst.asked()
 			pass(20 * time.Second)
 			// other's records come in 100 answers a second
 			if n := w.fetches(1) - one; n > 20*100+100 {
@@ -122,7 +128,7 @@ func TestHintsThatPointAtEachOther(t *testing.T) {
 			if n := w.looked() - looks; n > 30 {
 				t.Errorf("%d looks for leaders in 20 s", n)
 			}
-			if n := w.dst.endsCalls - ends; n > 60 {
+			if n := w.dst.asked() - ends; n > 60 {
 				t.Errorf("%d looks at the destination in 20 s", n)
 			}
 			if !errors.Is(w.boards[p].Trouble(), cluster.ErrNotLeader) {
@@ -199,9 +205,9 @@ func TestBrokerLostAndBack_I10(t *testing.T) {
 			w.src.produce(moves, 5, 5, 5)
 			w.src.produce(stays, 5, 5, 5)
 			w.same(time.Second, moves)
-			opened := w.src.brokers[1].opened
+			opened := w.opened(1)
 			pass(time.Minute)
-			if n := w.src.brokers[1].opened - opened; n > 20 {
+			if n := w.opened(1) - opened; n > 20 {
 				t.Errorf("%d connections in a minute to a broker that is down", n)
 			}
 			if !errors.Is(w.boards[stays].Trouble(), cluster.ErrUnreachable) {

@@ -86,7 +86,6 @@ func (s *schedule) mend() {
 		s.dst.with(p, func(l *destinationLog) { l.faults, l.delay, l.endErr, l.forbidden = nil, 0, nil, false })
 		s.dst.answer(p)
 		if s.away[p] || s.notes.failure(p) != nil {
-			s.t.Logf("%v failed: %v", p, s.notes.failure(p))
 			s.reassign(p)
 		}
 	}
