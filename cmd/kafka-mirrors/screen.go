@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/clustermirror/mirror"
 )
@@ -58,7 +59,7 @@ func (s *screen) status(now mirror.Status) {
 
 // changed: more was copied, the lag or the partitions per state are others.
 func changed(now, before mirror.Status) bool {
-	return now.Records != before.Records || now.Lag != before.Lag || now.Health != before.Health || states(now) != states(before)
+	return now.Records != before.Records || now.Lag != before.Lag || health(now) != health(before) || states(now) != states(before)
 }
 
 // end shows a last line in the place of the status.
@@ -95,9 +96,19 @@ func (s *screen) erase() {
 		return
 	}
 	up := ""
-	if n := len(s.drawn) - 1; n > 0 {
+	if n := rows(s.drawn, s.width()) - 1; n > 0 {
 		up = fmt.Sprintf("\x1b[%dA", n)
 	}
 	io.WriteString(s.out, "\r"+up+"\x1b[J")
 	s.drawn = nil
+}
+
+// rows is how many rows lines take: more than one each when the terminal was made
+// narrower since they were drawn.
+func rows(lines []string, width int) int {
+	n := 0
+	for _, l := range lines {
+		n += max(1, (utf8.RuneCountInString(l)+width-1)/max(width, 1))
+	}
+	return n
 }

@@ -26,8 +26,16 @@ func statusLine(now, before mirror.Status) string {
 		perSecond = max(0, float64(now.Records-before.Records)/d)
 		bytesPerSecond = max(0, float64(now.Bytes-before.Bytes)/d)
 	}
-	return fmt.Sprintf("%s: %s | lag %s records | %s MB/s, %s records/s | %s", now.Mirror, now.Health,
+	return fmt.Sprintf("%s: %s | lag %s records | %s MB/s, %s records/s | %s", now.Mirror, health(now),
 		thousands(now.Lag), megabytes(bytesPerSecond), thousands(int64(perSecond+0.5)), states(now))
+}
+
+// health is "starting" until the clusters have answered once, or failed to.
+func health(s mirror.Status) string {
+	if s.Synced == nil && s.SyncError == "" {
+		return "starting"
+	}
+	return s.Health
 }
 
 // states counts partitions: "2 topics, 11 MIRRORING, 1 FAILED".
@@ -65,11 +73,11 @@ func problems(s mirror.Status, retries bool) []string {
 	}
 	for _, p := range s.Worst {
 		if p.State == coordinator.StateFailed || p.Reason != "" {
-			line := fmt.Sprintf("%v %s: %s", p.Partition, p.State, p.Reason)
+			again := ""
 			if retries {
-				line += retry(p, s.Time)
+				again = retry(p, s.Time)
 			}
-			add(line)
+			add(fmt.Sprintf("%v %s%s: %s", p.Partition, p.State, again, p.Reason))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Refused)) {

@@ -19,8 +19,9 @@ func at(seconds float64) time.Time {
 
 // healthy is a mirror that copied n records of 100 bytes.
 func healthy(seconds float64, n int64) mirror.Status {
+	synced := at(0)
 	return mirror.Status{
-		Mirror: "dr", Time: at(seconds), Running: true, Topics: 2, Partitions: 1200, Health: "ok", Lag: 1234567,
+		Synced: &synced, Mirror: "dr", Time: at(seconds), Running: true, Topics: 2, Partitions: 1200, Health: "ok", Lag: 1234567,
 		States:  map[coordinator.State]int{coordinator.StateMirroring: 1199, coordinator.StatePaused: 1, coordinator.StateFailed: 0},
 		Records: n, Bytes: n * 100,
 	}
@@ -61,6 +62,8 @@ func TestBlock(t *testing.T) {
 	}{
 		{"first look", healthy(10, 500), mirror.Status{}, 200, `
 dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED`},
+		{"nothing known", mirror.Status{Mirror: "dr", Health: "ok"}, mirror.Status{}, 200, `
+dr: starting | lag 0 records | 0.00 MB/s, 0 records/s | 0 topics`},
 		{"rates", healthy(12, 1_000_500), healthy(10, 500), 200, `
 dr: ok | lag 1,234,567 records | 50.0 MB/s, 500,000 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED`},
 		{"cut to the width", healthy(12, 1_000_500), healthy(10, 500), 40, `
@@ -68,16 +71,16 @@ dr: ok | lag 1,234,567 records | 50.0 …`},
 		{"problems", sick(), mirror.Status{}, 200, `
 dr: failed | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 2 FAILED, 3 MIRRORING
   topics: source topics: no broker answers
-  orders-0 FAILED: the log has diverged [2J (not tried again)
-  orders-7 FAILED: timeout (try 3 in 8 s)
+  orders-0 FAILED (not tried again): the log has diverged [2J
+  orders-7 FAILED (try 3 in 8 s): timeout
   orders-3 MIRRORING: no leader
   audit refused: is not empty
   and 2 more`},
 		{"problems cut", sick(), mirror.Status{}, 24, `
 dr: failed | lag 1,234…
   topics: source topic…
-  orders-0 FAILED: the…
-  orders-7 FAILED: tim…
+  orders-0 FAILED (not…
+  orders-7 FAILED (try…
   orders-3 MIRRORING: …
   audit refused: is no…
   and 2 more`},
@@ -167,16 +170,18 @@ done
 // TestTerminal: what was drawn is taken back before anything else is written.
 func TestTerminal(t *testing.T) {
 	var out output
-	s := &screen{streams: streams{out: &out, err: &out, width: func() int { return 30 }}}
+	width := 30
+	s := &screen{streams: streams{out: &out, err: &out, width: func() int { return width }}}
 	s.status(healthy(0, 0))
 	two := healthy(1, 0)
 	two.Missing = []string{"invoices"}
 	s.status(two)
 	s.Write([]byte("an event\n"))
+	width = 10 // both lines take three rows now
 	s.end("the end")
 	line, gone := "dr: ok | lag 1,234,567 recor…", "\r\x1b[J"
 	want := line + gone + line + "\n  invoices: not at the source" +
-		"\r\x1b[1A\x1b[J" + "an event\n" + line + "\n  invoices: not at the source" + "\r\x1b[1A\x1b[J" + "the end\n"
+		"\r\x1b[1A\x1b[J" + "an event\n" + line + "\n  invoices: not at the source" + "\r\x1b[5A\x1b[J" + "the end\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
 	}
