@@ -98,7 +98,7 @@ func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition
 	return describeProducers(ctx, conn, partitions, idx, errs, func(i int, p *kmsg.DescribeProducersResponseTopicPartition) {
 		looks[i].states = looks[i].states[:0]
 		for _, a := range p.ActiveProducers {
-			looks[i].states = append(looks[i].states, producerState{a.ProducerID, a.ProducerEpoch, a.LastSequence})
+			looks[i].states = append(looks[i].states, producerState{a.ProducerID, a.ProducerEpoch, a.LastSequence, a.LastTimestamp})
 		}
 	})
 }
@@ -168,17 +168,17 @@ func (c *Cluster) lastBatch(ctx context.Context, p cluster.Partition, end int64)
 	}
 }
 
-// standStill looks a second time at logs in which the broker protects nothing: its
-// memory of us has expired with the age of the records, and this process has not
-// appended there itself. A log that grows meanwhile has another worker.
+// standStill looks a second time at logs in which the broker cannot be relied on: its
+// memory of us expires with the age of the records, at any moment or already, and
+// this process has not appended there itself. A log that grows meanwhile has another
+// worker.
 func (c *Cluster) standStill(ctx context.Context, stretches []fetcher.Stretch, looks []look) {
 	var again []fetcher.Stretch
 	var idx []int
 	oldest := time.Now().Add(-c.producerExpiry(ctx)).UnixMilli()
 	for i := range looks {
 		l := &looks[i]
-		if l.err != nil || l.verdict.known || l.verdict.id == 0 || l.last == nil || l.last.maxTimestamp > oldest ||
-			!l.own.stretches(l.last.producerID) || c.lane(stretches[i].Partition).began() {
+		if v := l.verdict; l.err != nil || v.stamp == 0 || v.stamp > oldest || c.lane(stretches[i].Partition).began() {
 			continue
 		}
 		again, idx = append(again, stretches[i]), append(idx, i)

@@ -22,26 +22,27 @@ func TestTopicsAndConfigs(t *testing.T) {
 
 func testTopics(t *testing.T, c *Cluster) {
 	ctx := within(t, 60*time.Second)
+	made, plain := unique("made"), unique("plain")
 	errs := c.CreateTopics(ctx, []cluster.NewTopic{
-		{Name: "made", Partitions: 5, ReplicationFactor: -1, Configs: []cluster.TopicConfig{{Name: "retention.ms", Value: "12345"}, {Name: "cleanup.policy", Value: "compact"}}},
+		{Name: made, Partitions: 5, ReplicationFactor: -1, Configs: []cluster.TopicConfig{{Name: "retention.ms", Value: "12345"}, {Name: "cleanup.policy", Value: "compact"}}},
 		{Name: "bad-count", Partitions: 0, ReplicationFactor: -1},
-		{Name: "plain", Partitions: 1, ReplicationFactor: 1},
+		{Name: plain, Partitions: 1, ReplicationFactor: 1},
 	})
 	if errs[0] != nil || errs[2] != nil || errs[1] == nil || !strings.Contains(errs[1].Error(), "bad-count") {
 		t.Fatal(errs)
 	}
-	if errs := c.CreateTopics(ctx, []cluster.NewTopic{{Name: "made", Partitions: 5, ReplicationFactor: -1}}); !errors.Is(errs[0], cluster.ErrTopicExists) {
+	if errs := c.CreateTopics(ctx, []cluster.NewTopic{{Name: made, Partitions: 5, ReplicationFactor: -1}}); !errors.Is(errs[0], cluster.ErrTopicExists) {
 		t.Errorf("a topic that is there: %v", errs)
 	}
 	all, err := c.Topics(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(all, func(t cluster.Topic) bool { return t.Name == "made" })
+	at := slices.IndexFunc(all, func(t cluster.Topic) bool { return t.Name == made })
 	if at < 0 || all[at].Partitions != 5 || all[at].ID.IsZero() || all[at].Internal {
 		t.Errorf("%+v", all)
 	}
-	configs, err := c.TopicConfigs(ctx, []string{"plain", "made", "none"})
+	configs, err := c.TopicConfigs(ctx, []string{plain, made, "none"})
 	if err != nil || configs[0].Err != nil || configs[1].Err != nil || !errors.Is(configs[2].Err, cluster.ErrUnknownTopic) {
 		t.Fatal(err, configs)
 	}
@@ -67,35 +68,37 @@ func testGroups(t *testing.T, c *Cluster, topic string, opts ...kgo.Opt) {
 	for i := range int32(4) {
 		want = append(want, cluster.Committed{Partition: cluster.Partition{Topic: topic, Partition: i}, Offset: int64(i) * 7, Metadata: strings.Repeat("m", int(i))})
 	}
-	for _, g := range []string{"a", "b", "c"} {
+	a, b, cc := unique("a"), unique("b"), unique("c")
+	for _, g := range []string{a, b, cc} {
 		if err := c.Commit(ctx, g, shuffled(want)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	answers, err := c.Committed(ctx, []string{"c", "nobody", "a", "b"})
+	answers, err := c.Committed(ctx, []string{cc, "nobody", a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, a := range answers {
+	for i, got := range answers {
 		if i == 1 {
-			if len(a.Offsets) != 0 {
-				t.Errorf("a group that does not exist: %+v", a)
+			if len(got.Offsets) != 0 {
+				t.Errorf("a group that does not exist: %+v", got)
 			}
 			continue
 		}
-		slices.SortFunc(a.Offsets, func(x, y cluster.Committed) int { return x.Partition.Compare(y.Partition) })
-		if diff := cmp.Diff(want, a.Offsets); diff != "" || a.Err != nil {
-			t.Errorf("group %d: %v %s", i, a.Err, diff)
+		slices.SortFunc(got.Offsets, func(x, y cluster.Committed) int { return x.Partition.Compare(y.Partition) })
+		if diff := cmp.Diff(want, got.Offsets); diff != "" || got.Err != nil {
+			t.Errorf("group %d: %v %s", i, got.Err, diff)
 		}
 	}
-	withMembers(t, c, topic, opts...)
+	withMembers(t, c, a, topic, opts...)
 }
 
 // withMembers: a group with a member refuses a commit and stays as it is.
-func withMembers(t *testing.T, c *Cluster, topic string, opts ...kgo.Opt) {
+func withMembers(t *testing.T, c *Cluster, idle, topic string, opts ...kgo.Opt) {
 	ctx := within(t, 60*time.Second)
+	name := unique("live")
 	joined := make(chan struct{})
-	member, err := kgo.NewClient(append(opts, kgo.ConsumerGroup("live"), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+	member, err := kgo.NewClient(append(opts, kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { close(joined) }))...)
 	if err != nil {
 		t.Fatal(err)
@@ -117,17 +120,17 @@ func withMembers(t *testing.T, c *Cluster, topic string, opts ...kgo.Opt) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := slices.IndexFunc(groups, func(g cluster.Group) bool { return g.Name == "live" })
+		at := slices.IndexFunc(groups, func(g cluster.Group) bool { return g.Name == name })
 		if at >= 0 {
 			live = groups[at]
 		}
 		return live.State == "Stable"
 	})
 	groups, err := c.Groups(ctx)
-	if err != nil || !slices.ContainsFunc(groups, func(g cluster.Group) bool { return g.Name == "a" && g.State == "Empty" }) {
+	if err != nil || !slices.ContainsFunc(groups, func(g cluster.Group) bool { return g.Name == idle && g.State == "Empty" }) {
 		t.Errorf("groups: %+v %v", groups, err)
 	}
-	err = c.Commit(ctx, "live", []cluster.Committed{{Partition: cluster.Partition{Topic: topic}, Offset: 1}})
+	err = c.Commit(ctx, name, []cluster.Committed{{Partition: cluster.Partition{Topic: topic}, Offset: 1}})
 	if !errors.Is(err, cluster.ErrRefused) {
 		t.Errorf("commit into a group with members: %v", err)
 	}
@@ -163,16 +166,16 @@ func TestCommitFollowsTheCoordinator(t *testing.T) {
 func TestStartAtFake(t *testing.T) {
 	f := fake(t, 1, "t", 1)
 	c := open(t, f.ListenAddrs(), func(cfg *Config) { cfg.MaxStartFill = 1_000_000 })
-	testStartAt(t, c, 250_000)
+	testStartAt(t, c, p0, 250_000)
 	if err := c.StartAt(within(t, 20*time.Second), stretchOf(p0), 9_000_000, nil); !errors.Is(err, cluster.ErrRefused) {
 		t.Errorf("above the limit, or not empty: %v", err)
 	}
 }
 
-func testStartAt(t *testing.T, c *Cluster, offset int64) {
+func testStartAt(t *testing.T, c *Cluster, p cluster.Partition, offset int64) {
 	t.Helper()
 	ctx := within(t, 60*time.Second)
-	s := stretchOf(p0)
+	s := stretchOf(p)
 	// Broken off after the first batch.
 	half, cancel := context.WithCancel(ctx)
 	err := c.StartAt(half, s, offset, func(int64) { cancel() })
@@ -195,7 +198,7 @@ func testStartAt(t *testing.T, c *Cluster, offset int64) {
 	if e := beginAt(t, c, s); e.LogStart != offset || e.LogEnd != offset || e.Stopped {
 		t.Fatalf("%+v", e)
 	}
-	mustAppend(t, c, p0, batchesAt(offset, 3, 2, now()))
+	mustAppend(t, c, p, batchesAt(offset, 3, 2, now()))
 	if e := beginAt(t, open(t, c.cfg.Bootstrap), s); e.LogEnd != offset+6 || e.Stopped {
 		t.Fatalf("%+v", e)
 	}

@@ -60,7 +60,7 @@ func moveLeader(t *testing.T, k *kafkatest.Cluster, p cluster.Partition, replica
 // and the stretch goes on at each new leader (I4).
 func TestRealLeaderChange(t *testing.T) {
 	k := threeNodes(t)
-	p := cluster.Partition{Topic: "moving"}
+	p := cluster.Partition{Topic: unique("moving")}
 	k.CreateTopic(t, p.Topic, 1, 3, map[string]string{"min.insync.replicas": "2"})
 	c := open(t, k.Bootstrap())
 	end := beginAt(t, c, stretchOf(p)).LogEnd
@@ -128,12 +128,13 @@ func checkSequence(t *testing.T, c *Cluster, p cluster.Partition, end int64) {
 // Ends and Trim of many partitions over three brokers, and the sessions of all.
 func TestRealManyPartitions(t *testing.T) {
 	k := threeNodes(t)
-	k.CreateTopic(t, "wide", 60, 1, nil)
+	wide := unique("wide")
+	k.CreateTopic(t, wide, 60, 1, nil)
 	c := open(t, k.Bootstrap())
 	var ss []fetcher.Stretch
 	var cuts []fetcher.Cut
 	for i := range int32(60) {
-		p := cluster.Partition{Topic: "wide", Partition: i}
+		p := cluster.Partition{Topic: wide, Partition: i}
 		ss, cuts = append(ss, stretchOf(p)), append(cuts, fetcher.Cut{Partition: p, Offset: 3})
 	}
 	ends, err := c.Ends(within(t, 30*time.Second), shuffled(ss))
@@ -186,7 +187,7 @@ func TestRealReplacedTopic(t *testing.T) {
 		old := want(t, c, p, 10)
 		fetch(t, s, &fetcher.FetchRequest{Changed: []fetcher.Want{old}})
 		deleteTopic(t, k, p.Topic)
-		realTopic(t, k, "replaced", nil)
+		k.CreateTopic(t, p.Topic, 1, 1, nil)
 		kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
 			resp := fetch(t, s, &fetcher.FetchRequest{Changed: []fetcher.Want{old}})
 			if len(resp.Partitions) != 1 || resp.Partitions[0].Err == nil {
@@ -229,7 +230,7 @@ func deleteTopic(t *testing.T, k *kafkatest.Cluster, name string) {
 // A consumer whose last epoch the leader has ended earlier is told where.
 func TestRealDivergingEpoch(t *testing.T) {
 	k := threeNodes(t)
-	p := cluster.Partition{Topic: "diverging"}
+	p := cluster.Partition{Topic: unique("diverging")}
 	k.CreateTopic(t, p.Topic, 1, 3, nil)
 	c := open(t, k.Bootstrap())
 	beginAt(t, c, stretchOf(p))

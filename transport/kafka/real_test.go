@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +27,16 @@ func onReal(t *testing.T, f func(t *testing.T, k *kafkatest.Cluster)) {
 	}
 }
 
+var serial atomic.Int64
+
+// unique makes a name that no other test of a shared cluster has, nor another run
+// of this one.
+func unique(name string) string { return fmt.Sprint(name, "-", serial.Add(1)) }
+
 // realTopic makes a topic of its own and the partition to write to.
 func realTopic(t *testing.T, k *kafkatest.Cluster, name string, configs map[string]string) cluster.Partition {
 	t.Helper()
+	name = unique(name)
 	k.CreateTopic(t, name, 1, 1, configs)
 	return cluster.Partition{Topic: name}
 }
@@ -265,7 +274,7 @@ func TestRealUnknownOutcome(t *testing.T) {
 func TestRealCodecs(t *testing.T) {
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
 		to := threeNodes(t)
-		name := "codecs-" + k.Version()
+		name := unique("codecs")
 		k.CreateTopic(t, name, 5, 1, nil)
 		to.CreateTopic(t, name, 5, 1, nil)
 		const records = 20_000
@@ -298,12 +307,7 @@ func TestRealCodecs(t *testing.T) {
 
 func TestRealStartAtMillion(t *testing.T) {
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
-		if k.Version() == "4.4.0" {
-			k.CreateTopic(t, "t", 1, 1, nil)
-		} else {
-			k.CreateTopic(t, "t", 1, 1, map[string]string{"compression.type": "producer"})
-		}
-		testStartAt(t, open(t, k.Bootstrap()), 1_000_000)
+		testStartAt(t, open(t, k.Bootstrap()), realTopic(t, k, "start", nil), 1_000_000)
 	})
 }
 
@@ -311,8 +315,9 @@ func TestRealTopicsAndGroups(t *testing.T) {
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
 		c := open(t, k.Bootstrap())
 		testTopics(t, c)
-		k.CreateTopic(t, "grouped", 4, 1, nil)
-		testGroups(t, c, "grouped", k.ClientOpts()...)
+		topic := unique("grouped")
+		k.CreateTopic(t, topic, 4, 1, nil)
+		testGroups(t, c, topic, k.ClientOpts()...)
 	})
 }
 

@@ -9,6 +9,7 @@ type producerState struct {
 	id      int64
 	epoch   int32
 	lastSeq int32
+	stamp   int64 // timestamp of its last record
 }
 
 // tail is the header of the last batch of a log.
@@ -31,7 +32,8 @@ type evidence struct {
 // verdict is what follows from the evidence.
 type verdict struct {
 	id      int64
-	known   bool // the broker remembers the id, at the log end
+	known   bool  // the broker remembers the id, at the log end
+	stamp   int64 // of the last record of a stretch that goes on; 0: a new one
 	stopped bool
 	foreign *cluster.Span // records that are not ours, or ours at wrong offsets
 	fenceAt bool          // the log ends with our fence
@@ -42,7 +44,7 @@ type verdict struct {
 func settled(e evidence) (v verdict, ok bool) {
 	for _, s := range e.states {
 		if e.own.stretches(s.id) && s.epoch == 0 && continues(s.lastSeq, e.logEnd) {
-			return verdict{id: s.id, known: true}, true
+			return verdict{id: s.id, known: true, stamp: s.stamp}, true
 		}
 	}
 	if e.logEnd == 0 {
@@ -65,7 +67,7 @@ func judge(e evidence, fresh bool) verdict {
 		case t.epoch > 0:
 			return verdict{stopped: true, fenceAt: true}
 		case t.baseSequence == sequence(t.base):
-			return verdict{id: t.producerID}
+			return verdict{id: t.producerID, stamp: t.maxTimestamp}
 		}
 		return verdict{foreign: &cluster.Span{From: e.ourEnd(t), To: e.logEnd}}
 	}

@@ -65,22 +65,22 @@ func TestJudge(t *testing.T) {
 		want  verdict
 	}{
 		{"empty", evidence{}, false, verdict{id: first}},
-		{"goes on", evidence{logEnd: 100, states: []producerState{{first, 0, 99}}}, false, verdict{id: first, known: true}},
-		{"newest of two", evidence{logEnd: 200, states: []producerState{{first, 1, 0}, {second, 0, 199}}}, false, verdict{id: second, known: true}},
+		{"goes on", evidence{logEnd: 100, states: []producerState{{id: first, lastSeq: 99, stamp: 5}}}, false, verdict{id: first, known: true, stamp: 5}},
+		{"newest of two", evidence{logEnd: 200, states: []producerState{{id: first, epoch: 1, lastSeq: 0}, {id: second, epoch: 0, lastSeq: 199}}}, false, verdict{id: second, known: true}},
 		{"broker forgot", evidence{logEnd: 100, last: ours(90, 100, 90)}, false, verdict{id: first}},
 		{"broker forgot, beyond 2^31", evidence{logEnd: 1<<31 + 100, last: ours(1<<31+90, 1<<31+100, 90)}, false, verdict{id: first}},
-		{"fenced", evidence{logEnd: 101, states: []producerState{{first, 1, 0}}, last: &tail{base: 100, next: 101, producerID: first, epoch: 1}}, false, verdict{stopped: true, fenceAt: true}},
+		{"fenced", evidence{logEnd: 101, states: []producerState{{id: first, epoch: 1, lastSeq: 0}}, last: &tail{base: 100, next: 101, producerID: first, epoch: 1}}, false, verdict{stopped: true, fenceAt: true}},
 		{"fenced and forgotten", evidence{logEnd: 101, last: &tail{base: 100, next: 101, producerID: first, epoch: 1}}, false, verdict{stopped: true, fenceAt: true}},
-		{"fenced, others after it", evidence{logEnd: 106, states: []producerState{{first, 1, 0}}, last: foreign(101, 106)}, false, verdict{stopped: true}},
-		{"fenced, others after it, again", evidence{logEnd: 106, states: []producerState{{first, 1, 0}}, last: foreign(101, 106)}, true, verdict{id: second}},
-		{"again with the tag in use", evidence{logEnd: 106, states: []producerState{{second, 1, 0}}}, true, verdict{id: own.after(second)}},
-		{"foreign write", evidence{logEnd: 105, states: []producerState{{first, 0, 99}}, last: foreign(100, 105)}, false, verdict{foreign: span(100, 105)}},
-		{"ours displaced behind a foreign write", evidence{logEnd: 115, states: []producerState{{first, 0, 109}}, last: ours(105, 115, 100)}, false, verdict{foreign: span(100, 115)}},
+		{"fenced, others after it", evidence{logEnd: 106, states: []producerState{{id: first, epoch: 1, lastSeq: 0}}, last: foreign(101, 106)}, false, verdict{stopped: true}},
+		{"fenced, others after it, again", evidence{logEnd: 106, states: []producerState{{id: first, epoch: 1, lastSeq: 0}}, last: foreign(101, 106)}, true, verdict{id: second}},
+		{"again with the tag in use", evidence{logEnd: 106, states: []producerState{{id: second, epoch: 1, lastSeq: 0}}}, true, verdict{id: own.after(second)}},
+		{"foreign write", evidence{logEnd: 105, states: []producerState{{id: first, lastSeq: 99}}, last: foreign(100, 105)}, false, verdict{foreign: span(100, 105)}},
+		{"ours displaced behind a foreign write", evidence{logEnd: 115, states: []producerState{{id: first, epoch: 0, lastSeq: 109}}, last: ours(105, 115, 100)}, false, verdict{foreign: span(100, 115)}},
 		{"a prefix that is there already", evidence{logEnd: 50, last: foreign(40, 50)}, false, verdict{id: own.stretch(50)}},
 		{"another mirror's", evidence{logEnd: 50, last: &tail{base: 40, next: 50, producerID: other.stretch(0), baseSequence: 40}}, false, verdict{id: own.stretch(50)}},
-		{"fillers", evidence{logEnd: 1000, last: &tail{next: 1000, producerID: own.filler()}, states: []producerState{{own.filler(), 0, 999}}}, false, verdict{id: own.stretch(1000)}},
+		{"fillers", evidence{logEnd: 1000, last: &tail{next: 1000, producerID: own.filler()}, states: []producerState{{id: own.filler(), epoch: 0, lastSeq: 999}}}, false, verdict{id: own.stretch(1000)}},
 		{"trimmed to its end", evidence{logStart: 1000, logEnd: 1000}, false, verdict{id: own.stretch(1000)}},
-		{"trimmed to its end, remembered", evidence{logStart: 1000, logEnd: 1000, states: []producerState{{first, 0, 999}}}, false, verdict{id: first, known: true}},
+		{"trimmed to its end, remembered", evidence{logStart: 1000, logEnd: 1000, states: []producerState{{id: first, epoch: 0, lastSeq: 999}}}, false, verdict{id: first, known: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.e.own = own
