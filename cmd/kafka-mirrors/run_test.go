@@ -144,6 +144,7 @@ kafka-mirrors run: --destination: is needed, or bootstrap.servers in --destinati
 kafka-mirrors run: --sync-interval: -1s is not above 0
 kafka-mirrors run: name: "a b" has characters other than letters, digits, '.', '_' and '-'
 kafka-mirrors run: topic filter "__x": internal topics are never mirrored
+kafka-mirrors run: include "(": error parsing regexp: missing closing ): ` + "`^(?:()$`" + `
 kafka-mirrors run: exclude "[": error parsing regexp: missing closing ]: ` + "`[)$`" + `
 See 'kafka-mirrors run --help'.
 `},
