@@ -70,18 +70,19 @@ func (c *conn) pumpUp() {
 			buf[n/2] ^= 1
 			close(s.done)
 		}
+		// Both are prepared before the write: the answer may come at once.
 		last := c.link.fire(cutAfterWrite, Write, write)
 		if last != nil {
-			c.down.abort(syscall.ECONNRESET) // before the answer can come
-		}
-		if _, err := c.real.Write(buf[:n]); err != nil {
-			c.up.abort(err)
-			return
+			c.down.abort(syscall.ECONNRESET)
 		}
 		if s := c.link.fire(cutBeforeAnswer, Write, write); s != nil {
 			c.mu.Lock()
 			c.answerCut = s
 			c.mu.Unlock()
+		}
+		if _, err := c.real.Write(buf[:n]); err != nil {
+			c.up.abort(err)
+			return
 		}
 		if last != nil {
 			c.linger()

@@ -10,7 +10,8 @@ import (
 )
 
 // Proxy is a listening TCP proxy with the faults of a [Link], for clients in
-// another process. Its writes are what arrives at once, at most 64 KiB.
+// another process. Its writes are what arrives at once, at most 64 KiB. A
+// refused connection is accepted by the kernel and then reset.
 type Proxy struct {
 	*Link
 	target   string
