@@ -202,11 +202,19 @@ func TestRealReplacedTopic(t *testing.T) {
 		if err != nil || leaders[0].Err != nil || leaders[0].TopicID == old.TopicID {
 			t.Fatalf("%+v %v", leaders, err)
 		}
-		now2 := want(t, c, p, 0)
-		resp := fetch(t, s, &fetcher.FetchRequest{Changed: []fetcher.Want{now2}})
-		if len(resp.Partitions) != 1 || resp.Partitions[0].Err != nil || resp.Partitions[0].HighWatermark != 0 {
-			t.Errorf("the new topic in the same session: %+v", resp.Partitions)
-		}
+		// Just after its creation the leader may not know its epoch yet.
+		kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+			resp := fetch(t, s, &fetcher.FetchRequest{Changed: []fetcher.Want{want(t, c, p, 0)}})
+			switch {
+			case len(resp.Partitions) != 1:
+				return fmt.Errorf("the new topic in the same session: %+v", resp.Partitions)
+			case resp.Partitions[0].Err != nil && !errors.Is(resp.Partitions[0].Err, cluster.ErrLeaderEpoch):
+				t.Fatal(resp.Partitions[0].Err)
+			case resp.Partitions[0].HighWatermark != 0:
+				return fmt.Errorf("%+v", resp.Partitions[0])
+			}
+			return resp.Partitions[0].Err
+		})
 		// As a destination it is a new log: another id, nothing of the old one is believed.
 		if e := beginAt(t, c, stretchOf(p)); e.LogEnd != 0 || e.TopicID != leaders[0].TopicID {
 			t.Errorf("%+v", e)
