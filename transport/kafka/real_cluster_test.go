@@ -73,33 +73,46 @@ func TestRealLeaderChange(t *testing.T) {
 		}
 	}()
 	began := time.Now()
-	deadline := time.Now().Add(40 * time.Second)
-	for moving, more := true, 50; more > 0; {
-		select {
-		case <-moves:
-			moving = false
-		default:
-		}
-		if !moving {
-			more--
-		}
-		if r := appendRun(t, c, p, batchesAt(end, 3, 4, now())); r.Err != nil {
-			if errors.Is(r.Err, cluster.ErrDisplaced) || !cluster.Retriable(r.Err) {
-				t.Fatal(r.Err)
-			}
-			e := endOf(t, c, stretchOf(p))
-			for e.Err != nil && time.Now().Before(deadline) {
-				if !cluster.Retriable(e.Err) || errors.Is(e.Err, cluster.ErrFenced) {
-					t.Fatal(e.Err)
-				}
-				e = endOf(t, c, stretchOf(p))
-			}
-			end = e.LogEnd
-			continue
-		}
-		end += 12
-	}
+	end = appendThrough(t, c, p, end, 50, moves)
 	t.Logf("%d offsets in %v", end, time.Since(began))
+	landedWhole(t, c, p, end)
+}
+
+// appendThrough appends run after run, and after each failure goes on where Ends
+// says, until the trouble is over and more runs have landed.
+func appendThrough(t *testing.T, c *Cluster, p cluster.Partition, end int64, more int, over <-chan struct{}) int64 {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for more > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("no progress behind %d", end)
+		}
+		if r := appendRun(t, c, p, batchesAt(end, 3, 4, now())); r.Err == nil {
+			end += 12
+			select {
+			case <-over:
+				more--
+			default:
+			}
+			continue
+		} else if errors.Is(r.Err, cluster.ErrDisplaced) || !cluster.Retriable(r.Err) {
+			t.Fatal(r.Err)
+		}
+		e := endOf(t, c, stretchOf(p))
+		for e.Err != nil && time.Now().Before(deadline) {
+			if !cluster.Retriable(e.Err) || errors.Is(e.Err, cluster.ErrFenced) {
+				t.Fatal(e.Err)
+			}
+			e = endOf(t, c, stretchOf(p))
+		}
+		end = e.LogEnd
+	}
+	return end
+}
+
+// landedWhole waits for the high watermark and reads everything.
+func landedWhole(t *testing.T, c *Cluster, p cluster.Partition, end int64) {
+	t.Helper()
 	kafkatest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
 		ends, err := c.LogOffsets(ctx, p)
 		if err == nil && ends.HighWatermark < end {
@@ -108,6 +121,39 @@ func TestRealLeaderChange(t *testing.T) {
 		return err
 	})
 	checkSequence(t, c, p, end)
+}
+
+// The leader dies while batches with acks=1 are under way: what it alone had is
+// appended again at its place, and nothing stands twice (I3, I4).
+func TestRealLeaderDies(t *testing.T) {
+	k := threeNodes(t)
+	p := cluster.Partition{Topic: unique("dying")}
+	k.CreateTopic(t, p.Topic, 1, 3, map[string]string{"min.insync.replicas": "2"})
+	c := open(t, k.Bootstrap())
+	end := beginAt(t, c, stretchOf(p)).LogEnd
+	leaders, err := c.Leaders(within(t, 10*time.Second), []cluster.Partition{p}, true)
+	if err != nil || leaders[0].Err != nil {
+		t.Fatal(err, leaders)
+	}
+	victim := int(leaders[0].Broker)
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		until(t, func() bool {
+			l := c.lane(p)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.end > 200
+		})
+		k.Kill(victim)
+	}()
+	end = appendThrough(t, c, p, end, 50, killed)
+	leaders, err = c.Leaders(within(t, 10*time.Second), []cluster.Partition{p}, true)
+	if err != nil || int(leaders[0].Broker) == victim {
+		t.Errorf("leader %+v after the death of %d: %v", leaders, victim, err)
+	}
+	landedWhole(t, c, p, end)
+	k.Restart(victim)
 }
 
 // checkSequence: every record at its own offset, none missing.
