@@ -13,7 +13,7 @@ func TestDelayRoundTrip(t *testing.T) {
 	link.Delay(rtt, 0)
 	start := time.Now()
 	roundTrip(t, c, []byte("ping"))
-	if took := time.Since(start); took < rtt || took > rtt+rtt {
+	if took := time.Since(start); took < rtt || took > 10*rtt {
 		t.Errorf("round trip took %v, want about %v", took, rtt)
 	}
 }
@@ -27,7 +27,7 @@ func TestDelayOfDial(t *testing.T) {
 	if _, err := n.Dial(t.Context(), "tcp", addr); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took < rtt || took > 3*rtt {
+	if took := time.Since(start); took < rtt || took > 10*rtt {
 		t.Errorf("dial took %v, want about %v", took, rtt)
 	}
 }
@@ -50,7 +50,7 @@ func TestDelayKeepsThroughput(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took < 200*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(start); took < 200*time.Millisecond || took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
 }
@@ -81,7 +81,7 @@ func TestDelayRate(t *testing.T) {
 		if _, err := io.ReadFull(c, in); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took < 500*time.Millisecond || took > 1500*time.Millisecond {
+		if took := time.Since(start); took < 500*time.Millisecond || took > 5*time.Second {
 			t.Errorf("direction %d: took %v, want about half a second", d, took)
 		}
 	}
