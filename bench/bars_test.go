@@ -72,8 +72,8 @@ func (r row) bars() (out []bar) {
 	return out
 }
 
-// print writes a table of all rows and then the bars.
-func print(w io.Writer, rows []row) {
+// report writes a table of all rows and then the bars.
+func report(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "data\twho\tCPU-s/GB wire\tCPU-s/GB values\tin kernel\tof pipe\tof loop\tMB/s values\tpeak MB\tread x\tKB/read\tKB/write\tsource CPU-s/GB\tdest CPU-s/GB\tothers\t")
 	for _, r := range rows {

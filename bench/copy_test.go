@@ -25,7 +25,7 @@ func TestCopy(t *testing.T) {
 		rows = append(rows, r)
 	}
 	var table strings.Builder
-	print(&table, rows)
+	report(&table, rows)
 	load, _ := os.ReadFile("/proc/loadavg")
 	t.Logf("load now: %s%s", load, &table)
 	for _, r := range rows {

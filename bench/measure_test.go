@@ -54,7 +54,7 @@ func (p pair) measure(ctx context.Context, t testing.TB, name string, s set, wir
 // the others.
 func (p pair) warm(t testing.TB) {
 	t.Helper()
-	s := set{name: "warm", codec: "none", batch: 16 << 10, value: 1000, megabytes: 64}
+	s := set{name: "warm", codec: "none", batch: 16 << 10, value: 1000, megabytes: 32}
 	wire := p.prepare(t.Context(), t, s)
 	for _, name := range []string{"mirror", "loop"} {
 		p.measure(t.Context(), t, name, s, wire)

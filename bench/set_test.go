@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,8 +76,12 @@ type pair struct{ source, destination *kafkatest.Cluster }
 // clusters are shared by all tests of the process, data sets included.
 func clusters(t testing.TB) pair {
 	t.Helper()
+	jvm := []string{"-Xmx768m"}
+	if *full {
+		jvm = append(jvm, "-XX:TieredStopAtLevel=4") // as brokers run; a short run would pay for the compiler
+	}
 	o := func(side string) kafkatest.Options {
-		return kafkatest.Options{JVM: []string{"-Xmx768m", "-Dbench=" + side}, Config: map[string]string{
+		return kafkatest.Options{JVM: append(slices.Clip(jvm), "-Dbench="+side), Config: map[string]string{
 			"log.segment.delete.delay.ms": "500", // what was copied goes before the next copy
 			"log.retention.ms":            "-1",
 		}}
