@@ -94,22 +94,30 @@ func (q *eventQueue) put(call func()) {
 	}
 }
 
+func (q *eventQueue) take() []func() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	calls := q.queue
+	q.queue = nil
+	return calls
+}
+
 // run calls what is queued until ctx ends, then what is left.
-func (q *eventQueue) run(ctx context.Context) error {
-	for {
-		q.mu.Lock()
-		calls := q.queue
-		q.queue = nil
-		q.mu.Unlock()
+func (q *eventQueue) run(ctx context.Context) {
+	for ended := false; ; {
+		calls := q.take()
 		for _, call := range calls {
 			call()
 		}
-		if len(calls) > 0 {
+		switch {
+		case len(calls) > 0:
 			continue
+		case ended:
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			ended = true
 		case <-q.wake:
 		}
 	}

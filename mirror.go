@@ -107,10 +107,10 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}
 	m.running.Store(true)
 	defer m.running.Store(false)
+	defer m.tell()() // ends last: what happens while the others end is told too
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.coord.Run(ctx) })
 	group.Go(func() error { return m.fetch.Run(ctx) })
-	group.Go(func() error { return m.events.run(ctx) })
 	group.Go(func() error { return m.syncLoop(ctx) })
 	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop} {
 		group.Go(func() error { return g.run(ctx) })
@@ -124,6 +124,18 @@ func (m *Mirror) Run(ctx context.Context) error {
 		return m.fault("run", err)
 	}
 	return nil
+}
+
+// tell begins to call the functions of Events. What it gives back calls what is
+// left and ends it.
+func (m *Mirror) tell() (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var telling sync.WaitGroup
+	telling.Go(func() { m.events.run(ctx) })
+	return func() {
+		cancel()
+		telling.Wait()
+	}
 }
 
 // onChange is told of every stored change of a partition's record.
