@@ -28,7 +28,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 	s.failures = 0
 	held := newResponse(a.resp.Release, a.resp.Size)
 	defer held.done()
-	share, total := s.f.share(), 0
+	now, share, total := time.Now(), s.f.share(), 0
 	for i := range a.resp.Partitions {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)
@@ -36,7 +36,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 		if t == nil || !t.member || t.askedGen != t.gen {
 			continue // it left, or its position was set anew since the request (C11.9)
 		}
-		s.onPart(ctx, t, part, held)
+		s.onPart(ctx, t, part, held, now)
 		if a.took >= longRound {
 			t.grow(len(part.Records), share)
 		}
@@ -77,10 +77,13 @@ func (s *session) onLost(err error) {
 }
 
 // onPart handles one partition's part of an answer.
-func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *response) {
+func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *response, now time.Time) {
 	if part.Err != nil {
 		s.onPartError(ctx, t, part)
 		return
+	}
+	if t.board.Source.Load() <= t.board.LogEnd.Load() { // until now it could not stand still
+		t.movedAt, t.stalled = now, false
 	}
 	t.board.Source.Store(part.HighWatermark)
 	t.board.LogStart.Store(part.LogStart)

@@ -207,3 +207,30 @@ func TestLateSuccessDoesNotClearTrouble(t *testing.T) {
 		w.within(10*time.Second, "no trouble", func() bool { return w.boards[p].Trouble() == nil })
 	})
 }
+
+// An answer asked for before the position was set back is for another position.
+func TestLateAnswerAfterAFailedAppend_C11_9(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		p := part(0)
+		w.assign(1, p)
+		w.src.produce(p, 1, 10, 5)
+		w.same(time.Second, p)
+		w.dst.with(p, func(l *destinationLog) {
+			l.delay, l.faults = 50*time.Millisecond, []fault{{err: cluster.ErrUnavailable}}
+		})
+		w.src.produce(p, 1, 10, 5) // fails
+		pass(10 * time.Millisecond)
+		gate := make(chan struct{})
+		w.src.update(func() { w.src.brokers[1].gate = gate })
+		w.src.produce(p, 1, 10, 5) // its answer comes when the position is 10 again
+		pass(time.Second)
+		w.src.mu.Lock()
+		w.src.brokers[1].gate = nil
+		w.src.mu.Unlock()
+		close(gate)
+		w.same(5*time.Second, p)
+		if err := w.notes.failure(p); err != nil {
+			t.Errorf("failed: %v", err)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package fetcher
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -85,6 +86,9 @@ func (s *schedule) mend() {
 	for _, p := range s.ps {
 		s.dst.with(p, func(l *destinationLog) { l.faults, l.delay, l.endErr, l.forbidden = nil, 0, nil, false })
 		s.dst.answer(p)
+		if err := s.notes.failure(p); err != nil && !errors.Is(err, cluster.ErrCorrupt) {
+			s.t.Errorf("%v failed: %v", p, err)
+		}
 		if s.away[p] || s.notes.failure(p) != nil {
 			s.reassign(p)
 		}
