@@ -25,17 +25,21 @@ func old(offset int64) []byte {
 	return b
 }
 
-func TestWhatCannotBeMirroredFails_I1_I9_I10(t *testing.T) {
+// An oddity is a batch at offset 20 and what becomes of it.
+type oddity struct {
+	name   string
+	spec   batch.Spec
+	raw    []byte
+	traits Traits
+	want   error
+	span   cluster.Span
+	lands  bool
+}
+
+func unmirrorable() []oddity {
 	three := []batch.Record{rec(20, "a"), rec(21, "b"), rec(22, "c")}
-	for _, c := range []struct {
-		name   string
-		spec   batch.Spec
-		raw    []byte
-		traits Traits
-		want   error
-		span   cluster.Span
-		lands  bool
-	}{
+	return []oddity{
+
 		{name: "gap before the batch", spec: batch.Spec{Base: 25, Records: []batch.Record{rec(25, "a")}},
 			want: cluster.ErrGap, span: cluster.Span{From: 20, To: 25}},
 		{name: "gap allowed", spec: batch.Spec{Base: 25, Records: []batch.Record{rec(25, "a")}}, traits: Traits{Gaps: true}, lands: true},
@@ -59,7 +63,11 @@ func TestWhatCannotBeMirroredFails_I1_I9_I10(t *testing.T) {
 			want: cluster.ErrDiverged, span: cluster.Span{From: 20, To: 21}},
 		{name: "epoch that goes back", spec: batch.Spec{Base: 20, LeaderEpoch: 3, Records: three},
 			want: cluster.ErrDiverged, span: cluster.Span{From: 20, To: 23}},
-	} {
+	}
+}
+
+func TestWhatCannotBeMirroredFails_I1_I9_I10(t *testing.T) {
+	for _, c := range unmirrorable() {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
 				w.f.traits = c.traits

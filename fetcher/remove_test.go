@@ -13,45 +13,48 @@ func (w *world) forbid(p cluster.Partition, forbidden bool) {
 	w.dst.with(p, func(l *destinationLog) { l.forbidden = forbidden })
 }
 
+// moments are the states in which a partition is removed.
+var moments = []struct {
+	name   string
+	before func(w *world, p cluster.Partition)
+}{
+	{"while copying", func(w *world, p cluster.Partition) { w.src.produce(p, 200, 5, 5) }},
+	{"while idle", func(w *world, p cluster.Partition) {}},
+	{"while the broker is down", func(w *world, p cluster.Partition) { w.src.setDown(1, true); pass(3 * time.Second) }},
+	{"while a fetch hangs", func(w *world, p cluster.Partition) {
+		w.src.update(func() { w.src.brokers[1].blackholed = true })
+		pass(time.Minute)
+	}},
+	{"while an answer is late (C11.9)", func(w *world, p cluster.Partition) {
+		w.src.update(func() { w.src.brokers[1].gate = make(chan struct{}) })
+		w.src.produce(p, 5, 5, 5)
+		pass(time.Minute)
+	}},
+	{"while appends are under way", func(w *world, p cluster.Partition) {
+		w.dst.with(p, func(l *destinationLog) { l.silent = true })
+		w.src.produce(p, 5, 5, 5)
+		pass(time.Minute)
+	}},
+	{"while the destination is asked", func(w *world, p cluster.Partition) {
+		w.dst.with(p, func(l *destinationLog) {
+			l.faults, l.endErr, l.endsLeft = []fault{{err: cluster.ErrUnavailable}}, cluster.ErrUnavailable, 8
+		})
+		w.src.produce(p, 5, 5, 5)
+		pass(time.Second)
+	}},
+	{"while it moves", func(w *world, p cluster.Partition) {
+		w.src.produce(p, 5, 5, 5)
+		w.src.elect(p, 2)
+		synctest.Wait()
+	}},
+	{"while nobody leads it", func(w *world, p cluster.Partition) {
+		w.src.elect(p, -1)
+		pass(5 * time.Second)
+	}},
+}
+
 func TestNothingIsAppendedAfterRemove(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		before func(w *world, p cluster.Partition)
-	}{
-		{"while copying", func(w *world, p cluster.Partition) { w.src.produce(p, 200, 5, 5) }},
-		{"while idle", func(w *world, p cluster.Partition) {}},
-		{"while the broker is down", func(w *world, p cluster.Partition) { w.src.setDown(1, true); pass(3 * time.Second) }},
-		{"while a fetch hangs", func(w *world, p cluster.Partition) {
-			w.src.update(func() { w.src.brokers[1].blackholed = true })
-			pass(time.Minute)
-		}},
-		{"while an answer is late (C11.9)", func(w *world, p cluster.Partition) {
-			w.src.update(func() { w.src.brokers[1].gate = make(chan struct{}) })
-			w.src.produce(p, 5, 5, 5)
-			pass(time.Minute)
-		}},
-		{"while appends are under way", func(w *world, p cluster.Partition) {
-			w.dst.with(p, func(l *destinationLog) { l.silent = true })
-			w.src.produce(p, 5, 5, 5)
-			pass(time.Minute)
-		}},
-		{"while the destination is asked", func(w *world, p cluster.Partition) {
-			w.dst.with(p, func(l *destinationLog) {
-				l.faults, l.endErr, l.endsLeft = []fault{{err: cluster.ErrUnavailable}}, cluster.ErrUnavailable, 8
-			})
-			w.src.produce(p, 5, 5, 5)
-			pass(time.Second)
-		}},
-		{"while it moves", func(w *world, p cluster.Partition) {
-			w.src.produce(p, 5, 5, 5)
-			w.src.elect(p, 2)
-			synctest.Wait()
-		}},
-		{"while nobody leads it", func(w *world, p cluster.Partition) {
-			w.src.elect(p, -1)
-			pass(5 * time.Second)
-		}},
-	} {
+	for _, c := range moments {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
 				p, other := part(0), part(1)
