@@ -53,33 +53,39 @@ func TestDouble(t *testing.T) {
 // back to the source by a mirror the other way, and then the first mirror begins
 // a second stretch.
 func TestZombie(t *testing.T) {
+	for name, age := range map[string]time.Duration{"fresh": 0, "month-old": 30 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) { zombie(t, "zombie-"+name, age) })
+	}
+}
+
+func zombie(t *testing.T, topic string, age time.Duration) {
 	src, dst := source(t), destination(t)
-	const topic = "zombie"
-	src.CreateTopic(t, topic, 1, 1, nil)
-	put(t, src, topic, 0, 100)
-	zombie := spawn(t, "zombie", src, dst, topic)
+	src.CreateTopic(t, topic, 1, 1, map[string]string{"retention.ms": "-1"})
+	put(t, src, topic, 0, 100, age)
+	frozen := spawn(t, topic, src, dst, topic)
 	caughtUp(t, 30*time.Second, src, dst, topic)
-	zombie.Stop()
+	frozen.Stop()
 
 	options := mirror.Options{Topics: mirror.Topics{Include: []string{topic}}}
-	m := run(t, "zombie", connect(t, src), connect(t, dst), options)
+	m := run(t, topic, connect(t, src), connect(t, dst), options)
 	m.event(30*time.Second, "mirroring", func(e mirror.StateEvent) bool { return e.To == coordinator.StateMirroring })
 	if err := m.Stop(t.Context(), topic); err != nil {
 		t.Fatal(err)
 	}
 	m.end()
-	first := put(t, dst, topic, 0, 5)
+	first := put(t, dst, topic, 0, 5, age)
+	wait(t, 1500*time.Millisecond) // the broker looks for what has expired every second
 	stood := ends(t, dst, topic)
-	put(t, src, topic, 0, 50) // what the zombie will try to append
-	zombie.Cont()
-	zombie.WaitLine(timeout(t, time.Minute), "state zombie-0 MIRRORING FAILED fenced")
+	put(t, src, topic, 0, 50, age) // what the frozen worker will try to append
+	frozen.Cont()
+	frozen.WaitLine(timeout(t, time.Minute), "state "+topic+"-0 MIRRORING FAILED")
 	if now := ends(t, dst, topic); fmt.Sprint(now) != fmt.Sprint(stood) || first != 101 {
-		t.Errorf("the zombie appended: ends were %v, are %v; the application began at %d", stood, now, first)
+		t.Errorf("the frozen worker appended: ends were %v, are %v; the application began at %d", stood, now, first)
 	}
-	zombie.Kill()
+	frozen.Kill()
 
 	// The source went on by itself: the logs part at 100, so it is refused.
-	refused := run(t, "zombie", connect(t, src), connect(t, dst), options)
+	refused := run(t, topic, connect(t, src), connect(t, dst), options)
 	e := refused.event(30*time.Second, "diverged", func(e mirror.StateEvent) bool { return kind(e.Err) == "diverged" })
 	if e.Offset < 100 {
 		t.Errorf("refused at offset %d: %v", e.Offset, e.Err)

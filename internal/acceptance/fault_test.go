@@ -79,6 +79,28 @@ func TestForeignWriteWhileIdle(t *testing.T) {
 	}
 }
 
+// TestForeignWriteAfterRest: the source rests, an application writes into the
+// mirror topic, the source goes on. Nothing of ours lands behind the foreign
+// record.
+func TestForeignWriteAfterRest(t *testing.T) {
+	src, dst := source(t), destination(t)
+	const topic = "foreign-rest"
+	src.CreateTopic(t, topic, 1, 1, nil)
+	put(t, src, topic, 0, 100)
+	m := run(t, "rest", connect(t, src), connect(t, dst), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	caughtUp(t, 30*time.Second, src, dst, topic)
+	wait(t, 1200*time.Millisecond)
+	put(t, dst, topic, 0, 1)
+	put(t, src, topic, 0, 10)
+	e := m.event(time.Minute, "foreign write", func(e mirror.StateEvent) bool { return errors.Is(e.Err, mirror.ErrForeignWrite) })
+	if e.Offset != 100 {
+		t.Errorf("found at offset %d, want 100: %v", e.Offset, e.Err)
+	}
+	if now := ends(t, dst, topic); now[0] != 101 {
+		t.Errorf("destination ends at %d, want 101: something landed behind the foreign record", now[0])
+	}
+}
+
 // TestBlackhole: the source stops answering. Status and Stop answer at once.
 func TestBlackhole(t *testing.T) {
 	src, dst := source(t), destination(t)

@@ -55,13 +55,17 @@ func highWatermarks(ctx context.Context, cl *kgo.Client, topic string) ([]int64,
 }
 
 // put writes n records of an application to one partition and gives the first
-// offset.
-func put(t *testing.T, c *kafkatest.Cluster, topic string, partition int32, n int) int64 {
+// offset. They are as old as age says.
+func put(t *testing.T, c *kafkatest.Cluster, topic string, partition int32, n int, age ...time.Duration) int64 {
 	t.Helper()
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	var records []*kgo.Record
 	for range n {
-		records = append(records, &kgo.Record{Topic: topic, Partition: partition, Value: []byte("of an application")})
+		r := &kgo.Record{Topic: topic, Partition: partition, Value: []byte("of an application")}
+		if len(age) > 0 {
+			r.Timestamp = time.Now().Add(-age[0])
+		}
+		records = append(records, r)
 	}
 	results := cl.ProduceSync(t.Context(), records...)
 	if err := results.FirstErr(); err != nil {

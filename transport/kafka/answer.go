@@ -15,7 +15,7 @@ import (
 // Any other time there means that the topic stamps records itself.
 func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
 	if got.ErrorCode == 0 {
-		o := outcome{base: got.BaseOffset, duplicate: got.LogAppendTime != -1 && got.LogAppendTime == it.stamp}
+		o := outcome{base: got.BaseOffset, sent: it.sent, duplicate: got.LogAppendTime != -1 && got.LogAppendTime == it.stamp}
 		if got.LogAppendTime != -1 && !o.duplicate {
 			o = outcome{unknown: true, err: &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next},
 				Err: cluster.ErrLogAppendTime, Detail: fmt.Sprintf("the destination topic stamps records itself (message.timestamp.type), it answered with time %d", got.LogAppendTime)}}

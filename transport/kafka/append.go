@@ -43,6 +43,13 @@ func (c *Cluster) wake(l *lane) {
 		l.mu.Unlock()
 		return
 	}
+	if l.resting() {
+		l.looking = true
+		broker := l.broker
+		l.mu.Unlock()
+		c.generation().spawn(func(ctx context.Context) { c.glance(ctx, l, broker) })
+		return
+	}
 	p := c.generation().pipe(pipeKey{l.broker, acks})
 	l.queued = p
 	l.mu.Unlock()

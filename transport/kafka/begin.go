@@ -51,7 +51,7 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 	l.proven = v.known && end.HighWatermark == k.logEnd
 	// unknownTo stays: a request whose connection was lost may be carried out after
 	// this look at the log, and then ours is the duplicate of our own.
-	l.tail, l.end, l.seen = k.logEnd, k.logEnd, -1
+	l.tail, l.end, l.seen, l.looked = k.logEnd, k.logEnd, -1, k.at
 	l.displaced = cluster.Span{}
 	return end
 }

@@ -18,6 +18,7 @@ import (
 // look is what Ends finds out about one partition on its way.
 type look struct {
 	evidence
+	at            time.Time // before the ends were asked for
 	highWatermark int64
 	leader        fetcher.LeaderAnswer
 	verdict       verdict
@@ -57,12 +58,14 @@ func (c *Cluster) halted(ctx context.Context, stretches []fetcher.Stretch) ([]lo
 // for all of its partitions.
 func (c *Cluster) lookAll(ctx context.Context, stretches []fetcher.Stretch, looks []look) {
 	partitions := partitionsOf(stretches)
+	now := time.Now()
 	errs := c.atLeaders(ctx, partitions, slotAsk, func(ctx context.Context, conn *wire.Conn, idx []int, errs []error) error {
 		return lookAt(ctx, conn, partitions, idx, errs, looks)
 	})
 	leaders, err := c.Leaders(ctx, partitions, false)
 	for i, p := range partitions {
 		l := &looks[i]
+		l.at = now
 		if l.err = errs[i]; l.err != nil {
 			continue
 		}

@@ -61,9 +61,10 @@ func (c *Cluster) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fet
 
 // appendFences sends the fences, and again with a key where one is needed.
 func (c *Cluster) appendFences(ctx context.Context, partitions []cluster.Partition, idx []int, looks []look) ([]int64, []error) {
+	expiry := c.producerExpiry(ctx)
 	fences := make([][]byte, len(idx))
 	for k, i := range idx {
-		fences[k] = looks[i].fence(nil)
+		fences[k] = looks[i].fence(nil, expiry)
 	}
 	bases, errs := c.produceEach(ctx, partitions, fences)
 	var keyed []cluster.Partition
@@ -72,7 +73,7 @@ func (c *Cluster) appendFences(ctx context.Context, partitions []cluster.Partiti
 	for k, err := range errs {
 		if errors.Is(err, invalidRecord) {
 			keyed, again = append(keyed, partitions[k]), append(again, k)
-			fences = append(fences, looks[idx[k]].fence([]byte(fenceKey)))
+			fences = append(fences, looks[idx[k]].fence([]byte(fenceKey), expiry))
 		}
 	}
 	if len(again) > 0 {
@@ -85,10 +86,12 @@ func (c *Cluster) appendFences(ctx context.Context, partitions []cluster.Partiti
 }
 
 // fence is the record behind which no batch of the stretch can land. It carries
-// its neighbour's timestamp, so that look-ups by time stay as they were.
-func (l *look) fence(key []byte) []byte {
-	timestamp := time.Now().UnixMilli()
-	if l.last != nil {
+// its neighbour's timestamp, so that look-ups by time stay as they were; but where
+// that is so old that the broker would forget the fence with it, the present.
+func (l *look) fence(key []byte, expiry time.Duration) []byte {
+	now := time.Now()
+	timestamp := now.UnixMilli()
+	if l.last != nil && l.last.maxTimestamp > now.Add(-expiry/2).UnixMilli() {
 		timestamp = l.last.maxTimestamp
 	}
 	b := batch.AppendPhantoms(nil, 1, timestamp, key)

@@ -39,11 +39,13 @@ type lane struct {
 
 	err        error // why nothing more is sent
 	runs       []*run
-	unsent     int   // index in runs of the first with an unsent batch
-	inflight   int   // batches sent and not answered
-	delivering int   // results being handed out
-	acks       int16 // of the batches under way
-	queued     *pipe // the pipe in whose list the lane stands
+	unsent     int       // index in runs of the first with an unsent batch
+	inflight   int       // batches sent and not answered
+	delivering int       // results being handed out
+	acks       int16     // of the batches under way
+	queued     *pipe     // the pipe in whose list the lane stands
+	looked     time.Time // when the log end was last known to be end
+	looking    bool      // a glance is under way
 
 	tail      int64 // after the last queued batch
 	end       int64 // after the last batch known to have landed
@@ -108,7 +110,7 @@ func (l *lane) push(batches []cluster.Batch, done func(fetcher.Result)) error {
 // next is the batch to send now and the acks it needs; nil when there is none, or
 // when it has to wait for what is under way.
 func (l *lane) next() (r *run, b *cluster.Batch, acks int16) {
-	if l.err != nil || l.unsent == len(l.runs) || l.inflight >= laneFlight {
+	if l.err != nil || l.unsent == len(l.runs) || l.inflight >= laneFlight || l.looking {
 		return nil, nil, 0
 	}
 	r = l.runs[l.unsent]
@@ -141,7 +143,8 @@ func (l *lane) take(r *run, b *cluster.Batch, acks int16) {
 // outcome is what became of one batch.
 type outcome struct {
 	base      int64 // where it stands in the log
-	duplicate bool  // it stood there already: another worker's, or a request of ours whose answer was lost
+	sent      time.Time
+	duplicate bool // it stood there already: another worker's, or a request of ours whose answer was lost
 	err       error
 	unknown   bool // with err: it may have landed, or may land yet
 }
@@ -166,6 +169,9 @@ func (l *lane) settle(r *run, base, next int64, o outcome) {
 	default:
 		r.landed++
 		l.end = next
+		if o.sent.After(l.looked) {
+			l.looked = o.sent
+		}
 		l.proven = l.proven || l.acks == acksAll
 	}
 }
@@ -192,7 +198,7 @@ func (l *lane) displace(r *run, base int64, where cluster.Span) {
 // failure all of them at once, as soon as nothing is under way that still uses
 // their bytes or could widen a displaced span.
 func (l *lane) deliver(out []delivery) []delivery {
-	if l.err != nil && l.inflight > 0 {
+	if l.err != nil && (l.inflight > 0 || l.looking) {
 		return out
 	}
 	n := 0
@@ -231,7 +237,7 @@ func (l *lane) result(r *run) fetcher.Result {
 
 // idle wakes who waits for the lane to have nothing under way.
 func (l *lane) idle() bool {
-	if l.inflight > 0 || l.delivering > 0 || len(l.runs) > 0 {
+	if l.inflight > 0 || l.delivering > 0 || len(l.runs) > 0 || l.looking {
 		return false
 	}
 	for _, w := range l.waiters {

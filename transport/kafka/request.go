@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -28,6 +29,7 @@ type item struct {
 	run        *run
 	base, next int64
 	stamp      int64 // largest timestamp
+	sent       time.Time
 	bytes      []byte
 }
 
@@ -36,6 +38,7 @@ type item struct {
 type request struct {
 	pipe   *pipe
 	items  []item // by partition, as their answers are looked up
+	began  time.Time
 	size   int    // bytes of the batches
 	frame  []byte // all framing
 	cuts   []int  // where in frame the batches go
@@ -51,7 +54,7 @@ func newRequest(p *pipe) *request {
 	if r.call.Done == nil {
 		r.call = wire.Call{Key: produceKey, Version: produceVersion, Flexible: true, Done: r.done}
 	}
-	r.pipe = p
+	r.pipe, r.began = p, time.Now()
 	return r
 }
 
@@ -71,9 +74,9 @@ func (r *request) add(l *lane) (more bool) {
 	l.mu.Lock()
 	l.queued = nil
 	run, b, acks := l.next()
-	if b != nil && (pipeKey{l.broker, acks}) == p.key {
+	if b != nil && (pipeKey{l.broker, acks}) == p.key && !l.resting() {
 		l.take(run, b, acks)
-		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, b.Bytes})
+		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes})
 		r.size += len(b.Bytes)
 		if _, b, acks = l.next(); b != nil && acks == p.key.acks {
 			l.queued = p
