@@ -170,7 +170,8 @@ type End struct {
 	LogEnd        int64 // must not be appended again
 	HighWatermark int64 // cannot be lost
 	// Stopped: the log ends with the fence of a stop, or holds records of others
-	// after it. Nothing can be appended unless Stretch.New is given.
+	// after it. Nothing can be appended unless Stretch.New is given, which is right
+	// only when the source is known to hold the same: Align compares, whoever asks.
 	Stopped bool
 	TopicID cluster.TopicID
 	Err     error
