@@ -118,8 +118,9 @@ func BenchmarkAnswerToAppend(b *testing.B) {
 }
 
 func TestHotPathDoesNotAllocatePerBatch(t *testing.T) {
+	most := 8.0 // of 64 batches
 	if raceEnabled {
-		t.Skip("sync.Pool forgets at random under the race detector")
+		most = 64 // sync.Pool forgets at random under the race detector
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -130,7 +131,7 @@ func TestHotPathDoesNotAllocatePerBatch(t *testing.T) {
 		}
 		x.renumber()
 	})
-	if got > 8 { // of 64 batches
+	if got > most {
 		t.Errorf("%v allocations per answer", got)
 	}
 }
