@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
@@ -73,4 +75,25 @@ func TestStartAbove0(t *testing.T) {
 	caughtUp(t, time.Minute, src, dst, topic)
 	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{7_777, 0}) })
 	equal(t, src, dst, topic, 2)
+}
+
+// TestStartFarAbove0: the same for a log that starts very far up.
+func TestStartFarAbove0(t *testing.T) {
+	src, dst := source(t), destination(t)
+	const topic = "start-far-above-0"
+	start := sized[int64](10_000_000, 100_000_000)
+	src.CreateTopic(t, topic, 1, 1, nil)
+	p := cluster.Partition{Topic: topic}
+	if err := connect(t, src).StartAt(t.Context(), fetcher.Stretch{Mirror: "prepare", Partition: p}, start, func(int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if at := put(t, src, topic, 0, 100); at != start {
+		t.Fatalf("the source's first record is at %d, want %d", at, start)
+	}
+	began := time.Now()
+	run(t, "far", connect(t, src), connect(t, dst), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	caughtUp(t, 5*time.Minute, src, dst, topic)
+	t.Logf("a log that starts at %d took %v", start, time.Since(began).Round(time.Millisecond))
+	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{start}) })
+	equal(t, src, dst, topic, 1)
 }

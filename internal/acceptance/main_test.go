@@ -188,21 +188,21 @@ func caughtUp(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, t
 // equal proves that both clusters hold the same records.
 func equal(t *testing.T, src, dst *kafkatest.Cluster, topic string, n int32) {
 	t.Helper()
-	for _, r := range compare(t, src, dst, topic, n) {
+	equalBetween(t, connect(t, src), connect(t, dst), topic, n)
+}
+
+func equalBetween(t *testing.T, source, destination *kafka.Cluster, topic string, n int32) {
+	t.Helper()
+	reports, err := verify.Topics(t.Context(), source, destination, partitions(topic, n), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reports {
 		if !r.Equal || !r.EndsEqual {
 			t.Errorf("%v: source [%d,%d), destination [%d,%d), differences: %v", r.Partition,
 				r.Source.LogStart, r.Source.HighWatermark, r.Destination.LogStart, r.Destination.HighWatermark, r.Differences)
 		}
 	}
-}
-
-func compare(t *testing.T, src, dst *kafkatest.Cluster, topic string, n int32) []verify.Report {
-	t.Helper()
-	reports, err := verify.Topics(t.Context(), connect(t, src), connect(t, dst), partitions(topic, n), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reports
 }
 
 func failed(e mirror.StateEvent) bool { return e.To == coordinator.StateFailed }

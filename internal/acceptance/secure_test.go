@@ -1,0 +1,50 @@
+package acceptance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/transport/kafka"
+)
+
+// TestSecure: TLS and SCRAM on one side, PLAIN on the other, and sessions that
+// live three seconds, so that connections log in again while they are in use
+// (KIP-368, C8.9). Nothing is lost and nothing fails.
+func TestSecure(t *testing.T) {
+	reauth := map[string]string{"connections.max.reauth.ms": "3000"}
+	src := kafkatest.Start(t, kafkatest.Options{SASL: "SCRAM-SHA-512", TLS: true, Config: reauth})
+	dst := kafkatest.Start(t, kafkatest.Options{SASL: "PLAIN", Config: reauth})
+	mechanism, err := scram.Mechanism(scram.SHA512, src.Options().User, src.Options().Password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const topic, parts = "secure", 2
+	src.CreateTopic(t, topic, parts, 1, nil)
+	stop := writer(t, src, topic, parts, 0)
+	source := connect(t, src, func(c *kafka.Config) { c.TLS, c.SASL = src.TLSConfig(), mechanism })
+	destination := connect(t, dst, func(c *kafka.Config) {
+		c.SASL = plain.Mechanism{Username: dst.Options().User, Password: dst.Options().Password}
+	})
+	m := run(t, "secure", source, destination, mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	flowing(t, m, topic, parts, 30*time.Second)
+	gaps := watch(t, m, topic, parts)
+	wait(t, sized(8*time.Second, time.Minute))
+	for p, gap := range gaps() {
+		if gap > 2*time.Second {
+			t.Errorf("partition %d stood still for %v", p, gap)
+		}
+	}
+	stop()
+	caughtUp(t, 30*time.Second, src, dst, topic)
+	for _, p := range m.Status().Worst {
+		if p.Attempts > 0 || p.Reason != "" {
+			t.Errorf("%v: %d attempts, %s", p.Partition, p.Attempts, p.Reason)
+		}
+	}
+	equalBetween(t, source, destination, topic, parts)
+}
