@@ -42,8 +42,11 @@ func (s Syncer) Sync(ctx context.Context, f *Filter) (Result, error) {
 		names[i] = t.Name
 	}
 	configs, err := s.Source.TopicConfigs(ctx, names)
-	if err != nil {
-		return res, fmt.Errorf("source topic configs: %w", err)
+	if err != nil { // what is there already is mirrored all the same
+		configs = make([]ConfigsAnswer, len(names))
+		for i := range configs {
+			configs[i].Err = err
+		}
 	}
 	s.create(ctx, plan.Create, configs, &res)
 	return res, nil

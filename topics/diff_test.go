@@ -1,0 +1,232 @@
+package topics
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+func topicsOf(names string) []cluster.Topic {
+	var out []cluster.Topic
+	for f := range strings.FieldsSeq(names) { // "name:partitions"
+		name, n, _ := strings.Cut(f, ":")
+		t := cluster.Topic{Name: name, Partitions: 1}
+		for range strings.Count(n, "+") {
+			t.Partitions++
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func namesOf(ts []cluster.Topic) (names []string) {
+	for _, t := range ts {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func TestDiff(t *testing.T) {
+	for _, tc := range []struct {
+		name                   string
+		include, exclude       []string
+		source, destination    string
+		create, ready, missing []string
+		refused                map[string]string
+	}{
+		{
+			name: "create and ready, by name", include: []string{".*"}, source: "c b:+ a", destination: "b:+ other",
+			create: []string{"a", "c"}, ready: []string{"b"},
+		},
+		{
+			name: "other numbers of partitions", include: []string{".*"}, source: "more:+ fewer:+++ same:+", destination: "more:++ fewer:+ same:+",
+			ready: []string{"same"},
+			refused: map[string]string{
+				"more": "destination has 3 partitions, source has 2", "fewer": "destination has 2 partitions, source has 4",
+			},
+		},
+		{
+			name: "missing literals only", include: []string{"z", "y", "a", "p.*", "x"}, exclude: []string{"x"}, source: "a", destination: "a y",
+			ready: []string{"a"}, missing: []string{"y", "z"},
+		},
+		{name: "excluded and internal", include: []string{".*"}, exclude: []string{"b"}, source: "__a b c", create: []string{"c"}},
+		{name: "nothing", include: []string{"x.*"}, source: "a b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f, err := NewFilter(tc.include, tc.exclude)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := Diff(topicsOf(tc.source), topicsOf(tc.destination), f)
+			if diff := cmp.Diff([][]string{tc.create, tc.ready, tc.missing}, [][]string{namesOf(plan.Create), namesOf(plan.Ready), plan.Missing}); diff != "" {
+				t.Error(diff)
+			}
+			if len(plan.Refused) != len(tc.refused) {
+				t.Errorf("refused %v", plan.Refused)
+			}
+			for name, text := range tc.refused {
+				err := plan.Refused[name]
+				if !errors.Is(err, cluster.ErrRefused) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), text) {
+					t.Errorf("%s: %v, want %q", name, err, text)
+				}
+			}
+		})
+	}
+}
+
+// TestDiffInternal: what the cluster itself calls internal is left out too.
+func TestDiffInternal(t *testing.T) {
+	f, err := NewFilter([]string{".*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan := Diff([]cluster.Topic{{Name: "hidden", Partitions: 1, Internal: true}}, nil, f); len(plan.Create) != 0 {
+		t.Errorf("%+v", plan)
+	}
+}
+
+// TestMirrorConfigs are C6.1 and C6.5: what belongs to one cluster, or to a vendor,
+// is not copied; what exact copies need is there whatever the source says.
+func TestMirrorConfigs(t *testing.T) {
+	source := []cluster.TopicConfig{
+		{Name: "retention.ms", Value: "1"}, {Name: "cleanup.policy", Value: "compact"}, {Name: "max.message.bytes", Value: "2"},
+		{Name: "compression.type", Value: "zstd"}, {Name: "message.timestamp.type", Value: "LogAppendTime"},
+		{Name: "message.timestamp.before.max.ms", Value: "3"}, {Name: "message.timestamp.after.max.ms", Value: "4"},
+	}
+	for _, never := range []string{
+		"leader.replication.throttled.replicas", "follower.replication.throttled.replicas", "min.insync.replicas",
+		"unclean.leader.election.enable", "message.format.version", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
+		"message.timestamp.difference.max.ms", "remote.storage.enable", "local.retention.ms", "confluent.x", "redpanda.remote.read", "errors.deadletterqueue.x",
+	} {
+		source = append(source, cluster.TopicConfig{Name: never, Value: "never"})
+	}
+	want := []cluster.TopicConfig{
+		{Name: "cleanup.policy", Value: "compact"}, {Name: "compression.type", Value: "producer"}, {Name: "max.message.bytes", Value: "2"},
+		{Name: "message.timestamp.after.max.ms", Value: "9223372036854775807"}, {Name: "message.timestamp.before.max.ms", Value: "9223372036854775807"},
+		{Name: "message.timestamp.type", Value: "CreateTime"}, {Name: "retention.ms", Value: "1"},
+	}
+	if diff := cmp.Diff(want, MirrorConfigs(source)); diff != "" {
+		t.Error(diff)
+	}
+	if got := MirrorConfigs(nil); len(got) != 4 {
+		t.Errorf("without settings: %v", got)
+	}
+	got := MirrorConfigs(nil)
+	got[0].Value = "changed"
+	if MirrorConfigs(nil)[0].Value == "changed" {
+		t.Error("answers share memory")
+	}
+}
+
+// side is a cluster in memory.
+type side struct {
+	topics  []cluster.Topic
+	err     error
+	configs map[string]ConfigsAnswer
+	cfgErr  error
+	refuse  map[string]error
+	created []cluster.NewTopic
+}
+
+func (s *side) Topics(context.Context) ([]cluster.Topic, error) { return s.topics, s.err }
+
+func (s *side) TopicConfigs(_ context.Context, names []string) ([]ConfigsAnswer, error) {
+	out := make([]ConfigsAnswer, len(names))
+	for i, n := range names {
+		out[i] = s.configs[n]
+	}
+	return out, s.cfgErr
+}
+
+func (s *side) CreateTopics(_ context.Context, ts []cluster.NewTopic) []error {
+	errs := make([]error, len(ts))
+	for i, t := range ts {
+		if errs[i] = s.refuse[t.Name]; errs[i] == nil {
+			s.created = append(s.created, t)
+		}
+	}
+	return errs
+}
+
+// TestSync: a topic that is refused, or whose settings cannot be read, does not
+// keep the others from being created (I10).
+func TestSync(t *testing.T) {
+	full, unread := errors.New("policy violation"), errors.New("not authorized")
+	source := &side{
+		topics: topicsOf("a b:+ c d:++"),
+		configs: map[string]ConfigsAnswer{
+			"a": {Configs: []cluster.TopicConfig{{Name: "retention.ms", Value: "5"}}}, "b": {Err: unread},
+		},
+	}
+	destination := &side{refuse: map[string]error{"c": full}}
+	f, err := NewFilter([]string{".*", "gone"}, nil)
+	if err == nil {
+		err = f.Include("e")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Syncer{source, destination}.Sync(context.Background(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]string{{"a", "d"}, {"a", "d"}, {"e", "gone"}}, [][]string{res.Created, namesOf(res.Ready), res.Missing}); diff != "" {
+		t.Error(diff)
+	}
+	if len(res.Refused) != 2 || !errors.Is(res.Refused["b"], unread) || !errors.Is(res.Refused["c"], full) || !strings.Contains(res.Refused["c"].Error(), "topic c") {
+		t.Errorf("refused %v", res.Refused)
+	}
+	want := []cluster.NewTopic{
+		{Name: "a", Partitions: 1, ReplicationFactor: -1, Configs: MirrorConfigs(source.configs["a"].Configs)},
+		{Name: "d", Partitions: 3, ReplicationFactor: -1, Configs: MirrorConfigs(nil)},
+	}
+	if diff := cmp.Diff(want, destination.created); diff != "" { // C2.13: the destination's own replication factor
+		t.Error(diff)
+	}
+}
+
+func TestSyncFails(t *testing.T) {
+	down := errors.New("down")
+	f, err := NewFilter([]string{".*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name                string
+		source, destination side
+		text                string
+	}{
+		{"source", side{err: down}, side{}, "source topics"},
+		{"destination", side{topics: topicsOf("a")}, side{err: down}, "destination topics"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Syncer{&tc.source, &tc.destination}.Sync(context.Background(), f)
+			if !errors.Is(err, down) || !strings.Contains(err.Error(), tc.text) || len(tc.destination.created) != 0 {
+				t.Errorf("error %v, created %v", err, tc.destination.created)
+			}
+		})
+	}
+}
+
+// TestSyncWithoutConfigs: where no settings can be read nothing is created, and
+// what is there already can be mirrored.
+func TestSyncWithoutConfigs(t *testing.T) {
+	down := errors.New("down")
+	f, err := NewFilter([]string{".*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	destination := &side{topics: topicsOf("b")}
+	res, err := Syncer{&side{topics: topicsOf("a b"), cfgErr: down}, destination}.Sync(context.Background(), f)
+	if err != nil || !errors.Is(res.Refused["a"], down) || len(destination.created) != 0 || len(res.Created) != 0 {
+		t.Errorf("error %v, refused %v, created %v", err, res.Refused, destination.created)
+	}
+	if diff := cmp.Diff([]string{"b"}, namesOf(res.Ready)); diff != "" {
+		t.Error(diff)
+	}
+}
