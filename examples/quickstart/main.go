@@ -74,7 +74,7 @@ func run(ctx context.Context, out io.Writer, keep bool) error {
 	if err := prove(ctx, out, m, a, source, destination); err != nil {
 		return err
 	}
-	if err := failOver(ctx, out, m, a, b); err != nil {
+	if err := failOver(ctx, out, m, a, b, keep); err != nil {
 		return err
 	}
 	end()
@@ -133,8 +133,9 @@ func prove(ctx context.Context, out io.Writer, m *mirror.Mirror, a addresses, so
 func span(o cluster.Offsets) string { return fmt.Sprintf("[%d,%d)", o.LogStart, o.HighWatermark) }
 
 // failOver has a group consume half of a topic at the source, stops the mirror,
-// shuts the source down, and has the same group go on at the destination.
-func failOver(ctx context.Context, out io.Writer, m *mirror.Mirror, a, b embedded) error {
+// shuts the source down unless it is to be kept, and has the same group go on at
+// the destination.
+func failOver(ctx context.Context, out io.Writer, m *mirror.Mirror, a, b embedded, keep bool) error {
 	first, err := consume(ctx, a, 2000)
 	if err != nil {
 		return fmt.Errorf("consume at the source: %w", err)
@@ -142,8 +143,13 @@ func failOver(ctx context.Context, out io.Writer, m *mirror.Mirror, a, b embedde
 	if err := m.Promote(ctx, topicNames...); err != nil {
 		return err
 	}
-	a.Close()
-	fmt.Fprintf(out, "\nfailover: group %q read %d records of orders at the source, which is gone now\n", group, len(first.seen))
+	fate := "which is gone now"
+	if keep {
+		fate = "which nobody asks any more"
+	} else {
+		a.Close()
+	}
+	fmt.Fprintf(out, "\nfailover: group %q read %d records of orders at the source, %s\n", group, len(first.seen), fate)
 	second, err := consume(ctx, b, first.total-len(first.seen))
 	if err != nil {
 		return fmt.Errorf("consume at the destination: %w", err)
