@@ -18,6 +18,12 @@
 //	go test ./bench -run '^$' -bench Copy -benchtime 1x
 //	go test ./bench -run Copy -v -profile DIR CPU profile of every mirror run
 //
+// -set takes a regular expression of data sets; -partition, -response and -budget
+// set the mirror's fetcher.Options, to compare. "read x" is how many bytes a process
+// read per byte of the data set: above 1 it fetched something twice. "others" is the
+// share of the machine that had nothing to do with the run: above a few percent,
+// processor time too is dearer than it has to be, and only the ratios tell.
+//
 // "GB" is 10^9 bytes. Two columns tell processor seconds per GB: of batches as
 // they are on the wire, and of uncompressed values. The bars are printed with
 // their results; a test fails only where a bar is missed five times over, since
