@@ -20,7 +20,7 @@ func TestOneNode(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			ctx := withTimeout(t, 4*time.Minute)
-			c := Start(t, Options{Version: version, Config: map[string]string{"broker.session.timeout.ms": "2000"}})
+			c := Start(t, Options{Version: version, Config: map[string]string{"broker.session.timeout.ms": "3000"}})
 			if got := c.Version(); got != version {
 				t.Errorf("version %s", got)
 			}
@@ -47,7 +47,7 @@ func TestOneNode(t *testing.T) {
 // comes back with what it missed.
 func TestThreeNodes(t *testing.T) {
 	ctx := withTimeout(t, 4*time.Minute)
-	c := Start(t, Options{Nodes: 3, Config: map[string]string{"broker.session.timeout.ms": "2000"}})
+	c := Start(t, Options{Nodes: 3, Config: map[string]string{"broker.session.timeout.ms": "3000"}})
 	c.CreateTopic(t, "a", 3, 3, nil)
 	c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 3, Records: 300, Idempotent: true})
 	c.Kill(2)

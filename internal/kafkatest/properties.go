@@ -41,6 +41,10 @@ func (c *core) serverProperties(n *node) properties {
 		"listener.security.protocol.map": "CLIENT:" + c.options.protocol() + ",INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"log.dirs":                       n.logDir(),
 
+		// Well below any session timeout that a test may choose: with the default
+		// of 2 s a timeout of 2 s fences brokers that are alive.
+		"broker.heartbeat.interval.ms": "500",
+
 		"num.network.threads":                      "2",
 		"num.io.threads":                           "4",
 		"auto.create.topics.enable":                "false",
