@@ -62,7 +62,7 @@ func TestC11_7_Reasons(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			tc.config.DialTimeout, tc.config.RequestTimeout = 300*time.Millisecond, 300*time.Millisecond
+			tc.config.DialTimeout, tc.config.RequestTimeout = 500*time.Millisecond, 4*time.Second
 			bad, err := kafka.New(tc.config)
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func TestC11_7_Reasons(t *testing.T) {
 			}
 			// As a destination: an operation says it by type.
 			r = start(t, newMirror(t, connect(t, b, nil), bad, quick("orders")))
-			err = r.Stop(within(t, 10*time.Second), "unknown")
+			err = r.Stop(within(t, 20*time.Second), "unknown")
 			wantIs(t, err, tc.kind)
 			var e *mirror.Error
 			if !errors.As(err, &e) || e.Op != "stop" {

@@ -19,9 +19,6 @@ import (
 // TestC13_1_LongLink: one partition over 150 ms and 1 Gbit/s, on either side. The
 // bar is 20 MB/s; what fails the test is far below, for machines that are busy.
 func TestC13_1_LongLink(t *testing.T) {
-	if testing.Short() {
-		t.Skip("copies 120 MB")
-	}
 	const megabytes, bar, floor = 60, 20, 4
 	p := newPair(t, 1)
 	for i, long := range []struct {
