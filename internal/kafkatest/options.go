@@ -16,8 +16,10 @@ type Options struct {
 	Version string
 	// Nodes is the number of brokers; each is a controller too. Default: 1.
 	Nodes int
-	// Config is added to server.properties of every node and wins over the
-	// defaults written there. Default: none.
+	// Config is added to server.properties of every node and wins over what
+	// stands there, which differs from Kafka's defaults in: no automatic
+	// topics, log.retention.ms=-1, broker.heartbeat.interval.ms=500,
+	// group.initial.rebalance.delay.ms=0, small internal topics. Default: none.
 	Config map[string]string
 	// SASL is the mechanism of the client listener: "PLAIN",
 	// "SCRAM-SHA-256" or "SCRAM-SHA-512". Brokers talk to each other on a

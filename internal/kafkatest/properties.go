@@ -45,6 +45,10 @@ func (c *core) serverProperties(n *node) properties {
 		// of 2 s a timeout of 2 s fences brokers that are alive.
 		"broker.heartbeat.interval.ms": "500",
 
+		// Tests like fixed timestamps, of any year: no topic deletes by age
+		// unless it says so itself.
+		"log.retention.ms": "-1",
+
 		"num.network.threads":                      "2",
 		"num.io.threads":                           "4",
 		"auto.create.topics.enable":                "false",
