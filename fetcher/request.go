@@ -88,7 +88,7 @@ func (s *session) collect(now time.Time, share int64) {
 			t.dirty, t.askedGen = false, t.gen
 			req.Changed = append(req.Changed, Want{
 				Partition: t.partition, TopicID: t.topicID, Offset: t.from(),
-				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: int32(min(int64(t.want), share)),
+				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: t.ask(share),
 			})
 		case !ready && t.member:
 			t.member, t.dirty = false, true

@@ -21,6 +21,7 @@ func (s *session) onResult(ctx context.Context, r *run) {
 	}
 	s.look(t)
 	if res.Err == nil {
+		t.landing.note(time.Since(r.began))
 		s.onLanded(ctx, t, r)
 	} else if err := s.verdict(t, res); err != nil {
 		s.fail(t, err)

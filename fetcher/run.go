@@ -3,6 +3,7 @@ package fetcher
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -36,6 +37,7 @@ type run struct {
 	batches []cluster.Batch
 	bytes   int64
 	gen     uint32
+	began   time.Time // handed to the destination
 	result  Result
 	done    func(Result) // bound once to answered
 }

@@ -20,7 +20,9 @@ type tracker struct {
 	lastEpoch int32        // source epoch of the last batch taken
 	epochs    []epochStart // the epochs of this assignment, ascending
 	leader    cluster.Leader
-	want      int32 // bytes asked for in one fetch
+	want      int32     // bytes asked for in one fetch
+	largest   int32     // bytes of the largest batch seen
+	landing   roundTrip // of appends
 
 	// gen rises whenever next is set anew. What was asked for under an older
 	// generation is dropped when it arrives (C11.9).
@@ -157,6 +159,7 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]
 			Base: h.Base(), Next: h.Next(), Epoch: epoch, MaxTimestamp: h.MaxTimestamp(), Bytes: h,
 		})
 		t.next, t.dirty = h.Next(), true
+		t.largest = max(t.largest, int32(len(h)))
 	}
 	if err := w.Err(); err != nil {
 		return into, bad, t.err(t.next, t.next+1, cluster.ErrCorrupt, err.Error())
@@ -205,7 +208,26 @@ func (t *tracker) err(from, to int64, err error, detail string) error {
 // ready says whether the partition takes part in the next fetch. share is how
 // many bytes of one partition may be in flight.
 func (t *tracker) ready(share int64) bool {
-	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+int64(t.want) <= share)
+	most := share
+	if !t.landing.atLeast(longLanding) {
+		most = min(share, ahead*int64(t.want))
+	}
+	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+int64(t.want) <= most)
+}
+
+// ahead is how many times what is asked for at once may be on its way to the
+// destination. More would only spread over more memory than the processor's
+// caches have: what is asked for grows where the way is long.
+const ahead = 4
+
+// ask is how many bytes to ask for: whole batches of the largest size seen, since
+// one that is cut off is sent twice.
+func (t *tracker) ask(share int64) int32 {
+	n := int32(min(int64(t.want), share))
+	if t.largest > 0 && t.largest <= n {
+		n -= n % t.largest
+	}
+	return n
 }
 
 // grow has more asked for at a time when n bytes came near to what was asked for.

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
@@ -37,13 +38,14 @@ func (c *Cluster) Append(p cluster.Partition, batches []cluster.Batch, done func
 // wake puts the lane into the list of the pipe that has to send its next batch,
 // if it has one to send and stands in no list.
 func (c *Cluster) wake(l *lane) {
+	now := time.Now()
 	l.mu.Lock()
-	_, b, acks := l.next()
+	_, b, acks := l.next(now)
 	if b == nil || l.queued != nil {
 		l.mu.Unlock()
 		return
 	}
-	if l.resting() {
+	if l.resting(now) {
 		l.looking = true
 		broker := l.broker
 		l.mu.Unlock()

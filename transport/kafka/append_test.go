@@ -402,7 +402,7 @@ func TestLaneAnswersAfterTheLastInFlight(t *testing.T) {
 		}
 	}
 	for range 2 {
-		r, b, acks := l.next()
+		r, b, acks := l.next(time.Now())
 		if b == nil || acks != acksLeader {
 			t.Fatalf("nothing to send, acks %d", acks)
 		}
@@ -413,7 +413,7 @@ func TestLaneAnswersAfterTheLastInFlight(t *testing.T) {
 	if out := l.deliver(nil); len(out) != 0 {
 		t.Fatalf("%d results while a batch is under way", len(out))
 	}
-	if _, b, _ := l.next(); b != nil {
+	if _, b, _ := l.next(time.Now()); b != nil {
 		t.Error("something is sent after a failure")
 	}
 	l.settle(runs[1], 10, 20, outcome{base: 15})
@@ -443,7 +443,7 @@ func TestDuplicateOfOurOwn(t *testing.T) {
 		if err := l.push(batchesAt(0, 1, 10, now()), nil); err != nil {
 			t.Fatal(err)
 		}
-		r, b, acks := l.next()
+		r, b, acks := l.next(time.Now())
 		l.take(r, b, acks)
 		l.settle(r, 0, 10, outcome{base: 0, duplicate: true})
 		out := l.deliver(nil)

@@ -16,8 +16,8 @@ import (
 const trust = time.Second
 
 // resting reports that the log end has to be looked at before anything is sent.
-func (l *lane) resting() bool {
-	return l.inflight == 0 && l.err == nil && l.id != 0 && time.Since(l.looked) > trust
+func (l *lane) resting(now time.Time) bool {
+	return l.inflight == 0 && l.err == nil && l.id != 0 && now.Sub(l.looked) > trust
 }
 
 // glance looks at the log end of a lane that rested. The lane is not idle

@@ -16,8 +16,9 @@ const (
 	acksAll    = int16(-1)
 )
 
-// laneFlight bounds the requests under way for one partition.
-const laneFlight = 16
+// laneFlight bounds the requests under way for one partition; on short ways the
+// pipe's bounds are lower.
+const laneFlight = 512
 
 // lane is the way of one partition's batches to its leader. Runs are queued in
 // order, batches are sent in order, and after the first thing that goes wrong
@@ -109,14 +110,14 @@ func (l *lane) push(batches []cluster.Batch, done func(fetcher.Result)) error {
 
 // next is the batch to send now and the acks it needs; nil when there is none, or
 // when it has to wait for what is under way.
-func (l *lane) next() (r *run, b *cluster.Batch, acks int16) {
+func (l *lane) next(now time.Time) (r *run, b *cluster.Batch, acks int16) {
 	if l.err != nil || l.unsent == len(l.runs) || l.inflight >= laneFlight || l.looking {
 		return nil, nil, 0
 	}
 	r = l.runs[l.unsent]
 	b = &r.batches[r.sent]
 	acks = acksLeader
-	if !l.proven || time.Since(time.UnixMilli(b.MaxTimestamp)) > l.expiry {
+	if !l.proven || now.Sub(time.UnixMilli(b.MaxTimestamp)) > l.expiry {
 		acks = acksAll
 	}
 	idle := l.inflight == 0 && l.delivering == 0

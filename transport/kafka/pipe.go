@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -13,6 +14,9 @@ import (
 const (
 	pipeRequests      = 12
 	pipeBytes         = 4 << 20
+	longPipe          = 20 * time.Millisecond // round trip from which on the next two hold
+	longPipeRequests  = 512
+	longPipeBytes     = 32 << 20
 	requestBytes      = 1 << 20
 	requestPartitions = 500
 )
@@ -29,11 +33,14 @@ type pipe struct {
 	key pipeKey
 	sig chan struct{} // capacity 1: something to do
 
+	conn *wire.Conn // run's own
+
 	mu       sync.Mutex
 	closed   bool
 	ready    []*lane
 	requests int // under way
 	bytes    int
+	round    time.Duration // shortest of recent ones
 }
 
 func newPipe(c *Cluster, key pipeKey) *pipe {
@@ -75,30 +82,56 @@ func (p *pipe) run(ctx context.Context) {
 			return
 		case <-p.sig:
 		}
-		for p.room() {
+		for p.due() {
 			calls = p.turn(ctx, calls[:0])
 		}
 	}
 }
 
-// room reports whether there is something to send and nothing to wait for.
+// due reports whether it is time for a turn: there is something to send, and at
+// most half of what may be under way is. Waiting until then makes a write carry
+// several requests; a pipe that has little to do waits for nothing.
+func (p *pipe) due() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.half()
+}
+
+func (p *pipe) half() bool {
+	requests, bytes := p.limits()
+	return len(p.ready) > 0 && p.requests <= requests/2 && p.bytes <= bytes/2
+}
+
+// room reports whether a turn may go on.
 func (p *pipe) room() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.ready) > 0 && p.requests < pipeRequests && p.bytes < pipeBytes
+	requests, bytes := p.limits()
+	return len(p.ready) > 0 && p.requests < requests && p.bytes < bytes
+}
+
+// limits are how much may be under way.
+func (p *pipe) limits() (requests, bytes int) {
+	if p.round >= longPipe {
+		return longPipeRequests, longPipeBytes
+	}
+	return pipeRequests, pipeBytes
+}
+
+// note follows the shortest of recent round trips: down at once, up slowly, since
+// requests wait for those before them.
+func (p *pipe) note(took time.Duration) {
+	if p.round == 0 || took < p.round {
+		p.round = took
+		return
+	}
+	p.round = min(took, p.round+p.round/16+50*time.Microsecond)
 }
 
 // turn sends what is ready: several requests in one write.
 func (p *pipe) turn(ctx context.Context, calls []*wire.Call) []*wire.Call {
-	dial, cancel := context.WithTimeout(ctx, p.c.cfg.DialTimeout)
-	conn, err := p.c.client.Conn(dial, p.key.broker, p.slot())
-	cancel()
-	if err != nil {
+	if err := p.connect(ctx); err != nil {
 		p.refuseAll(err)
-		return calls
-	}
-	if conn.MaxVersion(produceKey) < produceVersion {
-		p.refuseAll(errOldBroker)
 		return calls
 	}
 	for p.room() {
@@ -114,9 +147,31 @@ func (p *pipe) turn(ctx context.Context, calls []*wire.Call) []*wire.Call {
 	}
 	if len(calls) > 0 {
 		// Every call's Done is called with the error.
-		_ = conn.Send(calls...)
+		_ = p.conn.Send(calls...)
 	}
 	return calls
+}
+
+// connect makes sure of a connection that lives.
+func (p *pipe) connect(ctx context.Context) error {
+	if p.conn != nil {
+		select {
+		case <-p.conn.Done():
+			p.conn = nil
+		default:
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.c.cfg.DialTimeout)
+	defer cancel()
+	conn, err := p.c.client.Conn(ctx, p.key.broker, p.slot())
+	if err == nil && conn.MaxVersion(produceKey) < produceVersion {
+		err = errOldBroker
+	}
+	if err == nil {
+		p.conn = conn
+	}
+	return err
 }
 
 func (p *pipe) slot() string {
@@ -155,12 +210,17 @@ func (p *pipe) build() *request {
 }
 
 // answered gives back the room of a request.
-func (p *pipe) answered(size int) {
+func (p *pipe) answered(size int, began time.Time) {
+	took := time.Since(began)
 	p.mu.Lock()
+	p.note(took)
 	p.requests--
 	p.bytes -= size
+	due := p.half()
 	p.mu.Unlock()
-	p.signal()
+	if due {
+		p.signal()
+	}
 }
 
 func (p *pipe) refuseAll(err error) {

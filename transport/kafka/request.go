@@ -73,12 +73,12 @@ func (r *request) add(l *lane) (more bool) {
 	p := r.pipe
 	l.mu.Lock()
 	l.queued = nil
-	run, b, acks := l.next()
-	if b != nil && (pipeKey{l.broker, acks}) == p.key && !l.resting() {
+	run, b, acks := l.next(r.began)
+	if b != nil && (pipeKey{l.broker, acks}) == p.key && !l.resting(r.began) {
 		l.take(run, b, acks)
 		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes})
 		r.size += len(b.Bytes)
-		if _, b, acks = l.next(); b != nil && acks == p.key.acks {
+		if _, b, acks = l.next(r.began); b != nil && acks == p.key.acks {
 			l.queued = p
 			l.mu.Unlock()
 			return true
@@ -145,7 +145,7 @@ func (r *request) countPartitions(from int) int {
 
 // done takes the answer, or the end of the connection.
 func (r *request) done(frame *wire.Frame, err error) {
-	p, size := r.pipe, r.size
+	p, size, began := r.pipe, r.size, r.began
 	if err == nil {
 		r.answer.Version = produceVersion
 		if err = r.answer.UnsafeReadFrom(frame.Bytes()); err != nil {
@@ -165,7 +165,7 @@ func (r *request) done(frame *wire.Frame, err error) {
 		frame.Release()
 	}
 	r.free()
-	p.answered(size)
+	p.answered(size, began)
 }
 
 // settle gives every item its part of the answer.
