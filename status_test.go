@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
@@ -306,6 +309,12 @@ func TestWaitMirrored(t *testing.T) {
 	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 10 {
 		t.Errorf("destination ends at %d", got)
 	}
+	// Appended is not enough: the destination has to say that it is safe.
+	bad := p.b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	ctx, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	wantIs(t, r.WaitMirrored(ctx, orders, 9), context.DeadlineExceeded)
+	bad.Remove()
 	if err := r.WaitMirrored(context.Background(), orders, -1); err == nil {
 		t.Error("a negative offset is waited for")
 	}
