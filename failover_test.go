@@ -194,6 +194,31 @@ func TestStartAfterStopDiverged(t *testing.T) {
 	}
 }
 
+// TestStartBehindFence: the fence of a stop stands where the source has a record
+// by now. It is no hole that could be left: the start fails and says where.
+func TestStartBehindFence(t *testing.T) {
+	p := newPair(t, 1, "orders")
+	write(t, p.a, "orders", 0, 100)
+	r := run(t, p, quick("orders"))
+	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
+	ctx := within(t, 20*time.Second)
+	if err := r.Stop(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.a, "orders", 0, 50)
+	if err := r.Start(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	s := r.reach(t, orders, coordinator.StateFailed)
+	var where *cluster.OffsetError
+	if !errors.Is(s.Err, mirror.ErrDiverged) || !errors.As(s.Err, &where) || where.Span.From != 100 || s.Retriable {
+		t.Errorf("failed: %s", show(s))
+	}
+	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 101 {
+		t.Errorf("destination ends at %d, want 101", got)
+	}
+}
+
 // TestSecondStretch: where the logs agree, a start after a stop goes on. Here
 // the destination's topic was made anew, so that the fence is gone.
 func TestSecondStretch(t *testing.T) {
