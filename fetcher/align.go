@@ -56,13 +56,15 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 	if err != nil {
 		return all(out, fmt.Errorf("source leaders: %w", err))
 	}
-	offsets, err := source.Offsets(ctx, ps)
-	if err != nil {
-		return all(out, fmt.Errorf("source offsets: %w", err))
-	}
+	// The destination first: the source's end only grows, so that a worker that
+	// appends meanwhile does not make the destination look longer.
 	ends, err := log.Ends(ctx, stretches)
 	if err != nil {
 		return all(out, fmt.Errorf("destination log end: %w", err))
+	}
+	offsets, err := source.Offsets(ctx, ps)
+	if err != nil {
+		return all(out, fmt.Errorf("source offsets: %w", err))
 	}
 	var group sync.WaitGroup
 	for i, t := range targets {
