@@ -26,9 +26,6 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 	held := newResponse(a.resp.Release, a.resp.Size)
 	defer held.done()
 	now, share, total := time.Now(), s.f.share(), 0
-	if a.resp.Size > 0 && a.took < s.request.MaxWait {
-		s.round.note(a.took)
-	}
 	for i := range a.resp.Partitions {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)
@@ -37,12 +34,12 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 			continue // it left, or its position was set anew since the request (C11.9)
 		}
 		s.onPart(ctx, t, part, held, now)
-		if s.round.atLeast(longRound) {
+		if a.resp.RoundTrip >= longRound {
 			t.grow(len(part.Records), share)
 		}
 		s.look(t)
 	}
-	if s.round.atLeast(longRound) && int64(total) >= int64(s.respMax)*3/4 {
+	if a.resp.RoundTrip >= longRound && int64(total) >= int64(s.respMax)*3/4 {
 		s.respMax = max(s.respMax, int32(min(int64(s.respMax)*2, s.f.opts.BudgetBytes/4, largestAnswer)))
 	}
 	s.recovered()
@@ -181,7 +178,6 @@ func (s *session) dispatch(t *tracker, r *run) {
 	}
 	t.inflight += r.bytes
 	t.runs++
-	r.began = time.Now()
 	s.f.log.Append(t.partition, r.batches, r.done)
 }
 

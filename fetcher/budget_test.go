@@ -157,6 +157,28 @@ func TestLongRoundTrip_C13_1(t *testing.T) {
 	})
 }
 
+// What is handed over before answers come is bounded on short ways and fills a
+// long one.
+func TestHandedOverAtATime(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		far  bool
+		in   int64
+		take bool
+	}{
+		{"near, little", false, 3 << 20, true},
+		{"near, enough", false, 4 << 20, false},
+		{"far, as much", true, 4 << 20, true},
+		{"far, its share", true, 31<<20 + 1, false},
+	} {
+		tr := newTracker(Assignment{Stretch: Stretch{Partition: part(0)}}, 1<<20)
+		tr.far, tr.inflight = tc.far, tc.in
+		if got := tr.ready(32 << 20); got != tc.take {
+			t.Errorf("%s: ready is %v", tc.name, got)
+		}
+	}
+}
+
 func TestIdlePartitionsCostNothing_Scale(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		busy := part(10_000)

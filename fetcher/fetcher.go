@@ -52,10 +52,11 @@ type place struct {
 type Assignment struct {
 	Stretch   Stretch
 	TopicID   cluster.TopicID
-	Next      int64     // the destination's log end, as Ends has told it
-	LastEpoch int32     // source epoch of the record before Next, or cluster.NoEpoch
-	Trimmed   int64     // log start of the destination
-	Progress  *Progress // figures of the partition; nil: nobody reads them
+	Next      int64         // the destination's log end, as Ends has told it
+	LastEpoch int32         // source epoch of the record before Next, or cluster.NoEpoch
+	Trimmed   int64         // log start of the destination
+	Progress  *Progress     // figures of the partition; nil: nobody reads them
+	RoundTrip time.Duration // to the destination, as Ends has told it
 }
 
 type command struct {

@@ -73,6 +73,7 @@ func (s *sourceSession) Fetch(ctx context.Context, req *FetchRequest) (*FetchRes
 	if err != nil {
 		return nil, err
 	}
+	resp.RoundTrip = rtt
 	if perSecond > 0 && resp.Size > 0 {
 		err = s.sit(ctx, after(time.Duration(resp.Size)*time.Second/time.Duration(perSecond)))
 	}

@@ -21,7 +21,6 @@ func (s *session) onResult(ctx context.Context, r *run) {
 	}
 	s.look(t)
 	if res.Err == nil {
-		t.landing.note(time.Since(r.began))
 		s.onLanded(ctx, t, r)
 	} else if err := s.verdict(t, res); err != nil {
 		s.fail(t, err)
@@ -119,6 +118,7 @@ func (s *session) onEnds(l *learnt) {
 			t.unsure = false
 			t.phase = fetching
 			t.reset(l.ends[i].LogEnd)
+			t.far = l.ends[i].RoundTrip >= longRound
 			t.board.LogEnd.Store(t.next)
 			s.look(t)
 		}

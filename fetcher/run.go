@@ -3,7 +3,6 @@ package fetcher
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -37,7 +36,6 @@ type run struct {
 	batches []cluster.Batch
 	bytes   int64
 	gen     uint32
-	began   time.Time // handed to the destination
 	result  Result
 	done    func(Result) // bound once to answered
 }

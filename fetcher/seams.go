@@ -96,8 +96,11 @@ type Want struct {
 // once.
 type FetchResponse struct {
 	Partitions []Fetched
-	Size       int    // bytes of memory the response holds on to
-	Release    func() // never nil
+	Size       int // bytes of memory the response holds on to
+	// RoundTrip is how long the way to the broker is, zero when that is not known.
+	// On long ways more is asked for at a time.
+	RoundTrip time.Duration
+	Release   func() // never nil
 }
 
 // Fetched is one partition's part of an answer.
@@ -174,7 +177,10 @@ type End struct {
 	// only when the source is known to hold the same: Align compares, whoever asks.
 	Stopped bool
 	TopicID cluster.TopicID
-	Err     error
+	// RoundTrip is how long the way to the leader is, zero when that is not known.
+	// On long ways more is handed over before answers come.
+	RoundTrip time.Duration
+	Err       error
 }
 
 // Result is the outcome of one Append.

@@ -33,7 +33,6 @@ type session struct {
 	failures  int       // of the broker, in a row
 	lostSince time.Time // when they began
 	respMax   int32     // bytes of one answer, grows with the round trip
-	round     roundTrip // of the broker, for answers with records
 	askedAt   time.Time
 	request   FetchRequest
 	checked   time.Time // last look for stalled partitions

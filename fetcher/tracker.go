@@ -20,9 +20,9 @@ type tracker struct {
 	lastEpoch int32        // source epoch of the last batch taken
 	epochs    []epochStart // the epochs of this assignment, ascending
 	leader    cluster.Leader
-	want      int32     // bytes asked for in one fetch
-	largest   int32     // bytes of the largest batch seen
-	landing   roundTrip // of appends
+	want      int32 // bytes asked for in one fetch
+	largest   int32 // bytes of the largest batch seen
+	far       bool  // the destination is a long way off
 
 	// gen rises whenever next is set anew. What was asked for under an older
 	// generation is dropped when it arrives (C11.9).
@@ -64,6 +64,7 @@ func newTracker(a Assignment, want int32) *tracker {
 		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
 	}
 	t.stretch.New = false
+	t.far = a.RoundTrip >= longRound
 	if t.board == nil {
 		t.board = &Progress{}
 	}
@@ -77,7 +78,7 @@ func newTracker(a Assignment, want int32) *tracker {
 func (t *tracker) again() *tracker {
 	return &tracker{
 		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
-		epochs: t.epochs, leader: t.leader, want: t.want, trimmed: t.trimmed, gen: t.gen,
+		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
 		phase: learning, unsure: true,
 	}
@@ -208,27 +209,35 @@ func (t *tracker) err(from, to int64, err error, detail string) error {
 // ready says whether the partition takes part in the next fetch. share is how
 // many bytes of one partition may be in flight.
 func (t *tracker) ready(share int64) bool {
+	ask := int64(t.ask(share))
 	most := share
-	if !t.landing.atLeast(longLanding) {
-		most = min(share, ahead*int64(t.want))
+	if !t.far {
+		most = min(share, max(ahead*int64(t.want), 2*ask))
 	}
-	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+int64(t.want) <= most)
+	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+ask <= most)
 }
+
+// longRound is the round trip from which on a way is long.
+const longRound = 20 * time.Millisecond
 
 // ahead is how many times what is asked for at once may be on its way to the
 // destination. More would only spread over more memory than the processor's
 // caches have: what is asked for grows where the way is long.
 const ahead = 4
 
-// ask is how many bytes to ask for: whole batches of the largest size seen, since
-// one that is cut off is sent twice.
+// ask is how many bytes to ask for: a number of batches of the largest size seen,
+// and of large ones many, since the last one is cut off and sent twice.
 func (t *tracker) ask(share int64) int32 {
-	n := int32(min(int64(t.want), share))
+	many := min(manyBatches*int64(t.largest), 4*int64(t.want))
+	n := int32(min(max(int64(t.want), many), share))
 	if t.largest > 0 && t.largest <= n {
 		n -= n % t.largest
 	}
 	return n
 }
+
+// manyBatches in one answer make the one that is cut off cheap.
+const manyBatches = 16
 
 // grow has more asked for at a time when n bytes came near to what was asked for.
 func (t *tracker) grow(n int, share int64) {
