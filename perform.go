@@ -125,7 +125,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		}
 		as = append(as, fetcher.Assignment{
 			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: lastEpoch(t.rec.Epochs, e.LogEnd),
-			Trimmed: e.LogStart, Progress: m.boards.get(t.rec.Partition),
+			Trimmed: e.LogStart, RoundTrip: e.RoundTrip, Progress: m.boards.get(t.rec.Partition),
 		})
 	}
 	m.fetch.Assign(as...)

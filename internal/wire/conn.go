@@ -14,12 +14,13 @@ import (
 // order they were sent. It is safe for concurrent use. One goroutine reads; the
 // sender writes. It is not reopened when lost: dial another.
 type Conn struct {
-	addr     Addr
-	cfg      *Config
-	nc       net.Conn
-	raw      net.Conn               // under TLS; nc without it
-	tcp      *net.TCPConn           // nc when it can take a vectored write, else nil
-	versions map[int16]versionRange // read-only once Dial has returned
+	roundTrip time.Duration // of the first exchange; set before anybody else has the Conn
+	addr      Addr
+	cfg       *Config
+	nc        net.Conn
+	raw       net.Conn               // under TLS; nc without it
+	tcp       *net.TCPConn           // nc when it can take a vectored write, else nil
+	versions  map[int16]versionRange // read-only once Dial has returned
 
 	// token holds one value. Whoever has taken it may write, and owns corr, head
 	// and vec. Re-authentication keeps it, so that no request comes in between.
@@ -213,3 +214,7 @@ func (c *Conn) drain() error {
 		return c.Err()
 	}
 }
+
+// RoundTrip is how long the way to the broker and back took when nothing else was
+// on the connection: a hint at how much to have under way.
+func (c *Conn) RoundTrip() time.Duration { return c.roundTrip }

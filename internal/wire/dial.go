@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"time"
 )
 
 // Dial connects, and returns a connection that is ready for requests: TCP, TLS
@@ -56,9 +57,11 @@ func handshake(ctx context.Context, nc net.Conn, addr Addr, cfg *tls.Config) (ne
 
 // open brings a fresh connection to the point where it takes requests.
 func (c *Conn) open(ctx context.Context) error {
+	began := time.Now()
 	if err := c.negotiate(ctx); err != nil {
 		return err
 	}
+	c.roundTrip = time.Since(began)
 	if c.cfg.SASL == nil {
 		return nil
 	}

@@ -17,7 +17,7 @@ func (l *lane) began() bool {
 // begin turns what was found into the answer, and opens the lane when something
 // may be appended.
 func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetcher.End {
-	end := fetcher.End{LogStart: k.logStart, LogEnd: k.logEnd, HighWatermark: min(k.highWatermark, k.logEnd), TopicID: k.leader.TopicID}
+	end := fetcher.End{LogStart: k.logStart, LogEnd: k.logEnd, HighWatermark: min(k.highWatermark, k.logEnd), TopicID: k.leader.TopicID, RoundTrip: k.roundTrip}
 	if k.err != nil {
 		end.Err = at(s.Partition, k.err)
 		return end

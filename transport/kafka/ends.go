@@ -19,6 +19,7 @@ import (
 type look struct {
 	evidence
 	at            time.Time // before the ends were asked for
+	roundTrip     time.Duration
 	highWatermark int64
 	leader        fetcher.LeaderAnswer
 	verdict       verdict
@@ -85,6 +86,9 @@ func (c *Cluster) lookAll(ctx context.Context, stretches []fetcher.Stretch, look
 // lookAt reads the ends before the producers: a worker that appends in between
 // makes the producers look ahead of the end, never behind it.
 func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition, idx []int, errs []error, looks []look) error {
+	for _, i := range idx {
+		looks[i].roundTrip = conn.RoundTrip()
+	}
 	for _, q := range []struct {
 		kind    int64
 		replica int32

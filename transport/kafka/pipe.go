@@ -40,7 +40,7 @@ type pipe struct {
 	ready    []*lane
 	requests int // under way
 	bytes    int
-	round    time.Duration // shortest of recent ones
+	round    time.Duration // trip to the broker
 }
 
 func newPipe(c *Cluster, key pipeKey) *pipe {
@@ -118,16 +118,6 @@ func (p *pipe) limits() (requests, bytes int) {
 	return pipeRequests, pipeBytes
 }
 
-// note follows the shortest of recent round trips: down at once, up slowly, since
-// requests wait for those before them.
-func (p *pipe) note(took time.Duration) {
-	if p.round == 0 || took < p.round {
-		p.round = took
-		return
-	}
-	p.round = min(took, p.round+p.round/16+50*time.Microsecond)
-}
-
 // turn sends what is ready: several requests in one write.
 func (p *pipe) turn(ctx context.Context, calls []*wire.Call) []*wire.Call {
 	if err := p.connect(ctx); err != nil {
@@ -168,10 +158,14 @@ func (p *pipe) connect(ctx context.Context) error {
 	if err == nil && conn.MaxVersion(produceKey) < produceVersion {
 		err = errOldBroker
 	}
-	if err == nil {
-		p.conn = conn
+	if err != nil {
+		return err
 	}
-	return err
+	p.conn = conn
+	p.mu.Lock()
+	p.round = conn.RoundTrip()
+	p.mu.Unlock()
+	return nil
 }
 
 func (p *pipe) slot() string {
@@ -210,10 +204,8 @@ func (p *pipe) build() *request {
 }
 
 // answered gives back the room of a request.
-func (p *pipe) answered(size int, began time.Time) {
-	took := time.Since(began)
+func (p *pipe) answered(size int) {
 	p.mu.Lock()
-	p.note(took)
 	p.requests--
 	p.bytes -= size
 	due := p.half()

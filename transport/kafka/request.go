@@ -145,7 +145,7 @@ func (r *request) countPartitions(from int) int {
 
 // done takes the answer, or the end of the connection.
 func (r *request) done(frame *wire.Frame, err error) {
-	p, size, began := r.pipe, r.size, r.began
+	p, size := r.pipe, r.size
 	if err == nil {
 		r.answer.Version = produceVersion
 		if err = r.answer.UnsafeReadFrom(frame.Bytes()); err != nil {
@@ -165,7 +165,7 @@ func (r *request) done(frame *wire.Frame, err error) {
 		frame.Release()
 	}
 	r.free()
-	p.answered(size, began)
+	p.answered(size)
 }
 
 // settle gives every item its part of the answer.

@@ -82,7 +82,7 @@ func addGone(gone []kmsg.FetchRequestForgottenTopic, p cluster.Partition, id clu
 
 // hand makes the caller's answer: records stay where they arrived, in the frame.
 func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
-	return &fetcher.FetchResponse{Size: frame.Size(), Release: frame.Release, Partitions: s.partitions()}
+	return &fetcher.FetchResponse{Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions()}
 }
 
 func (s *session) partitions() []fetcher.Fetched {
