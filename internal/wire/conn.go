@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,6 +16,7 @@ import (
 // sender writes. It is not reopened when lost: dial another.
 type Conn struct {
 	roundTrip time.Duration // of the first exchange; set before anybody else has the Conn
+	cut       atomic.Bool   // the caller of the write under way has given up
 	addr      Addr
 	cfg       *Config
 	nc        net.Conn

@@ -106,12 +106,23 @@ func (c *Conn) cutWhenDone(ctx context.Context) (uncut func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
+		c.cut.Store(true)
 		c.nc.SetWriteDeadline(time.Now().Add(writeGrace))
 	})
 	return func() {
 		if !stop() {
 			<-ended // a later sender's own deadline must not be overwritten
+			c.cut.Store(false)
 		}
+	}
+}
+
+// bound sets the deadline of a write that is about to begin, unless it has been
+// cut already.
+func (c *Conn) bound(deadline time.Time) {
+	c.nc.SetWriteDeadline(deadline)
+	if c.cut.Load() {
+		c.nc.SetWriteDeadline(time.Now().Add(writeGrace))
 	}
 }
 

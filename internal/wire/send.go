@@ -64,7 +64,7 @@ func (c *Conn) write(calls []*Call) ([]*entry, *Error) {
 		clear(c.vec)
 		return nil, c.refuse(key, why.Cause, why.Err)
 	}
-	c.nc.SetWriteDeadline(first)
+	c.bound(first)
 	n, err := c.writeAll(ends[len(ends)-1])
 	clear(c.vec)
 

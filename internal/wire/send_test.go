@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -162,6 +163,46 @@ func TestDoneExactlyOnce(t *testing.T) {
 			<-time.After(time.Millisecond)
 		}
 	}
+}
+
+// A caller that gave up before the write began is not held by it either.
+func TestCutBeforeTheWrite(t *testing.T) {
+	c := &Conn{nc: &deadlines{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	uncut := c.cutWhenDone(ctx)
+	for !c.cut.Load() {
+		runtime.Gosched()
+	}
+	c.bound(time.Now().Add(time.Hour))
+	if last := c.nc.(*deadlines).last(); time.Until(last) > 2*writeGrace {
+		t.Errorf("the write may take %v", time.Until(last))
+	}
+	uncut()
+	c.bound(time.Now().Add(time.Hour))
+	if last := c.nc.(*deadlines).last(); time.Until(last) < time.Minute {
+		t.Errorf("the next write may take only %v", time.Until(last))
+	}
+}
+
+// deadlines notes the write deadlines it is given.
+type deadlines struct {
+	net.Conn
+	mu  sync.Mutex
+	set time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.set = t
+	return nil
+}
+
+func (d *deadlines) last() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.set
 }
 
 // The broker reads nothing: a caller who gives up is not held until the request
