@@ -207,7 +207,7 @@ func TestBrokerLostAndBack_I10(t *testing.T) {
 			w.same(time.Second, moves)
 			opened := w.opened(1)
 			pass(time.Minute)
-			if n := w.opened(1) - opened; n > 20 {
+			if n := w.opened(1) - opened; n > 30 {
 				t.Errorf("%d connections in a minute to a broker that is down", n)
 			}
 			if !errors.Is(w.boards[stays].Trouble(), cluster.ErrUnreachable) {

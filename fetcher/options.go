@@ -20,7 +20,7 @@ type Options struct {
 	// Default: 256 MiB.
 	BudgetBytes int64
 	// BackoffMin and BackoffMax bound the waiting of a partition or a broker after
-	// errors in a row. Default: 100 ms and 5 s.
+	// errors in a row. Default: 100 ms and 3 s.
 	BackoffMin, BackoffMax time.Duration
 	// RetryBudget is how long errors in a row are the fetcher's own affair; after
 	// it the partition is reported as failed. Default: 5 min.
@@ -41,7 +41,7 @@ func (o Options) withDefaults() Options {
 	o.ResponseBytes = cmp.Or(o.ResponseBytes, 10<<20)
 	o.BudgetBytes = cmp.Or(o.BudgetBytes, 256<<20)
 	o.BackoffMin = cmp.Or(o.BackoffMin, 100*time.Millisecond)
-	o.BackoffMax = cmp.Or(o.BackoffMax, 5*time.Second)
+	o.BackoffMax = cmp.Or(o.BackoffMax, 3*time.Second)
 	o.RetryBudget = cmp.Or(o.RetryBudget, 5*time.Minute)
 	o.CorruptTries = cmp.Or(o.CorruptTries, 5)
 	o.StallAfter = cmp.Or(o.StallAfter, 30*time.Second)

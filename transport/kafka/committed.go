@@ -51,7 +51,7 @@ func (c *Cluster) committedOnce(ctx context.Context, groups []string, idx []int,
 			for n, k := range mine {
 				part[n] = idx[k]
 			}
-			conn, err := c.client.Conn(ctx, broker, slotGroups)
+			conn, err := c.conn(ctx, broker, slotGroups)
 			if err == nil {
 				err = committedAt(ctx, conn, groups, part, answers)
 			}

@@ -100,5 +100,5 @@ func (c *Cluster) configConn(ctx context.Context, kind kmsg.ConfigResourceType, 
 	if err != nil {
 		return nil, err
 	}
-	return c.client.Conn(ctx, int32(id), slotAsk)
+	return c.conn(ctx, int32(id), slotAsk)
 }

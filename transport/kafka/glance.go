@@ -53,7 +53,7 @@ func (l *lane) failNext(err error) {
 func (c *Cluster) logEnd(ctx context.Context, p cluster.Partition, broker int32) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	conn, err := c.client.Conn(ctx, broker, slotAsk)
+	conn, err := c.conn(ctx, broker, slotAsk)
 	if err != nil {
 		return 0, err
 	}

@@ -66,7 +66,7 @@ func (c *Cluster) groupsAt(ctx context.Context, broker int32) ([]cluster.Group, 
 const loadingTries = 6
 
 func (c *Cluster) groupsOnce(ctx context.Context, broker int32) ([]cluster.Group, error) {
-	conn, err := c.client.Conn(ctx, broker, slotGroups)
+	conn, err := c.conn(ctx, broker, slotGroups)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func (c *Cluster) askOnce(ctx context.Context, partitions []cluster.Partition, i
 	var wg sync.WaitGroup
 	for broker, group := range byBroker {
 		wg.Go(func() {
-			conn, err := c.client.Conn(ctx, broker, slot)
+			conn, err := c.conn(ctx, broker, slot)
 			if err == nil {
 				err = question(ctx, conn, group, errs)
 			}
@@ -132,6 +132,20 @@ func (c *Cluster) askOnce(ctx context.Context, partitions []cluster.Partition, i
 		})
 	}
 	wg.Wait()
+	for _, i := range idx {
+		if moved(errs[i]) {
+			c.client.Stale(partitions[i].Topic)
+		}
+	}
+}
+
+// conn is a connection to a broker. It does not wait long for one that could not be
+// reached just now: leaders may have moved away from it, and whoever asks looks
+// that up and comes back. A dial that takes longer goes on for the next to ask.
+func (c *Cluster) conn(ctx context.Context, broker int32, slot string) (*wire.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout/4)
+	defer cancel()
+	return c.client.Conn(ctx, broker, slot)
 }
 
 // moved reports errors after which another broker may know better.

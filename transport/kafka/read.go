@@ -36,7 +36,7 @@ func (c *Cluster) readOnce(ctx context.Context, p cluster.Partition, offset int6
 	if leaders[0].Err != nil {
 		return nil, leaders[0].Err
 	}
-	conn, err := c.client.Conn(ctx, leaders[0].Broker, slotRead)
+	conn, err := c.conn(ctx, leaders[0].Broker, slotRead)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ type namedTopic struct {
 // Open starts a fetch session with one broker, on a connection of its own.
 func (c *Cluster) Open(ctx context.Context, broker int32) (fetcher.Session, error) {
 	n := c.slots.take()
-	conn, err := c.client.Conn(ctx, broker, fmt.Sprintf("fetch-%d", n))
+	conn, err := c.conn(ctx, broker, fmt.Sprintf("fetch-%d", n))
 	if err != nil {
 		c.slots.give(n)
 		return nil, err
