@@ -108,6 +108,18 @@ func (m *Mirror) Run(ctx context.Context) error {
 	m.running.Store(true)
 	defer m.running.Store(false)
 	defer m.tell()() // ends last: what happens while the others end is told too
+	work, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	waitForEnds := m.runEnds(ctx, stopWork)
+	err := m.work(work)
+	if err = errors.Join(err, waitForEnds()); err != nil {
+		return m.fault("run", err)
+	}
+	return nil
+}
+
+// work runs everything but the two ends.
+func (m *Mirror) work(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.coord.Run(ctx) })
 	group.Go(func() error { return m.fetch.Run(ctx) })
@@ -115,15 +127,27 @@ func (m *Mirror) Run(ctx context.Context) error {
 	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop} {
 		group.Go(func() error { return g.run(ctx) })
 	}
-	for _, end := range []any{m.source, m.destination} {
-		if r, ok := end.(runner); ok {
-			group.Go(func() error { return r.Run(ctx) })
+	return group.Wait()
+}
+
+// runEnds runs what source and destination have to run. They outlive the work, so
+// that nothing connects again after they have closed. When one of them ends
+// early, so does the work.
+func (m *Mirror) runEnds(ctx context.Context, stopWork func()) (wait func() error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var ends errgroup.Group
+	for _, e := range []any{m.source, m.destination} {
+		if r, ok := e.(runner); ok {
+			ends.Go(func() error {
+				defer stopWork()
+				return r.Run(life)
+			})
 		}
 	}
-	if err := group.Wait(); err != nil {
-		return m.fault("run", err)
+	return func() error {
+		end()
+		return ends.Wait()
 	}
-	return nil
 }
 
 // tell begins to call the functions of Events. What it gives back calls what is

@@ -115,6 +115,7 @@ func (s *session) end() {
 	for _, t := range s.trackers {
 		if t.held != nil {
 			t.held.drop()
+			t.held = nil // a removal that is still in the box must not drop it again
 		}
 	}
 	for _, m := range s.box.close() {

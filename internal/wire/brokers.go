@@ -61,6 +61,9 @@ var errNoSeeds = errors.New("no seed addresses")
 // time left waits for the first to be over.
 func (c *Client) Any(ctx context.Context) (*Conn, error) {
 	for {
+		if ctx.Err() != nil {
+			return nil, &Error{Op: "dial", Addr: Addr{ID: -1}, Cause: Canceled, Err: ctx.Err()}
+		}
 		targets := c.targets()
 		if len(targets) == 0 {
 			return nil, &Error{Op: "dial", Addr: Addr{ID: -1}, Cause: Unknown, Err: errNoSeeds}

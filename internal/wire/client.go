@@ -162,6 +162,9 @@ var errNoBroker = errors.New("the cluster has no such broker alive")
 // connect gives the living connection of a link or dials, waiting out a pause.
 func (c *Client) connect(ctx context.Context, key linkKey, addr Addr) (*Conn, error) {
 	for {
+		if ctx.Err() != nil { // nobody would wait for a dial
+			return nil, &Error{Op: "dial", Addr: addr, Cause: Canceled, Err: ctx.Err()}
+		}
 		conn, d, wait, last := c.attempt(key, addr)
 		switch {
 		case conn != nil:

@@ -77,6 +77,10 @@ func (c *Client) Metadata(ctx context.Context, topics []string, fresh bool) (*Me
 			return m, nil
 		}
 	}
+	if ctx.Err() != nil { // nobody would wait for it
+		c.mu.Unlock()
+		return nil, &Error{Op: "Metadata", Addr: Addr{ID: -1}, Cause: Canceled, Err: ctx.Err()}
+	}
 	l := c.join(topics)
 	c.mu.Unlock()
 	select {
