@@ -14,9 +14,9 @@ type catalog struct {
 	mu     sync.Mutex
 	filter *topics.Filter
 	topics map[string]*entry
-	// stops are topics whose stop was asked for before anything was known of
-	// them. They are looked for at the destination: the source may be dead.
-	stops map[string]bool
+	// stops are filter entries whose stop was asked for before anything was known
+	// of such topics. They are looked for at the destination: the source may be dead.
+	stops []string
 
 	refused map[string]error
 	missing []string
@@ -29,7 +29,8 @@ type catalog struct {
 // entry is one topic of the mirror.
 type entry struct {
 	topic  cluster.Topic // the source's description
-	absent int           // looks in a row that did not find it at the source
+	absent time.Time     // since when looks did not find it at the source; zero when it is there
+	gone   bool          // reported as gone
 }
 
 // partitions of a topic.
@@ -81,15 +82,15 @@ func (c *catalog) note(t cluster.Topic) (changed bool) {
 		c.topics[t.Name] = &entry{topic: t}
 		return true
 	}
-	e.absent = 0
+	e.absent, e.gone = time.Time{}, false
 	changed = e.topic.ID != t.ID || e.topic.Partitions != t.Partitions
 	e.topic = t
 	return changed
 }
 
 // seen notes the outcome of a look and gives the topics that were absent from
-// the source twice in a row.
-func (c *catalog) seen(res topics.Result, at time.Time) (gone []cluster.Topic) {
+// the source in two looks that were apart.
+func (c *catalog) seen(res topics.Result, at time.Time, apart time.Duration) (gone []cluster.Topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused, c.missing, c.synced, c.syncErr = res.Refused, res.Missing, at, nil
@@ -99,10 +100,14 @@ func (c *catalog) seen(res topics.Result, at time.Time) (gone []cluster.Topic) {
 	}
 	for name, e := range c.topics {
 		if there[name] || res.Refused[name] != nil || !c.filter.Matches(name) {
-			e.absent = 0
+			e.absent, e.gone = time.Time{}, false
 			continue
 		}
-		if e.absent++; e.absent == 2 {
+		if e.absent.IsZero() {
+			e.absent = at
+		}
+		if at.Sub(e.absent) >= apart && !e.gone {
+			e.gone = true
 			gone = append(gone, e.topic)
 		}
 	}
@@ -139,4 +144,23 @@ func (c *catalog) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.syncErr = err
+}
+
+// stop excludes names, and keeps entries to be looked for at the destination.
+// Before anything is known, the entries themselves are excluded.
+func (c *catalog) stop(entries, names []string, running bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !running {
+		names = append(names, entries...)
+	}
+	if err := c.filter.Exclude(names...); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if c.topics[e] == nil && !slices.Contains(c.stops, e) {
+			c.stops = append(c.stops, e)
+		}
+	}
+	return nil
 }

@@ -50,17 +50,17 @@ type Mirror struct {
 	destination Destination
 	opts        Options
 
-	coord  *coordinator.Coordinator
-	fetch  *fetcher.Fetcher
-	events *eventQueue
-	align  *gatherer[task]
-	resume *gatherer[task]
-	drain  *gatherer[task]
-	stop   *gatherer[task]
-	kick   chan struct{} // asks for a sync of topics now
+	coord    *coordinator.Coordinator
+	fetch    *fetcher.Fetcher
+	events   *eventQueue
+	align    *gatherer[task]
+	resume   *gatherer[task]
+	drain    *gatherer[task]
+	stop     *gatherer[task]
+	aligning underWay
+	kick     chan struct{} // asks for a sync of topics now
 
-	began   atomic.Bool
-	running atomic.Bool
+	phase   atomic.Int32 // of the three below
 	boards  boards
 	catalog catalog
 }
@@ -102,11 +102,10 @@ func (m *Mirror) Name() string { return m.name }
 // ends with an error when the mirror cannot be: source and destination are one
 // cluster. Run can be called once.
 func (m *Mirror) Run(ctx context.Context) error {
-	if m.began.Swap(true) {
+	if !m.phase.CompareAndSwap(phaseNew, phaseRunning) {
 		return m.fault("run", ErrRunning)
 	}
-	m.running.Store(true)
-	defer m.running.Store(false)
+	defer m.phase.Store(phaseEnded)
 	defer m.tell()() // ends last: what happens while the others end is told too
 	work, stopWork := context.WithCancel(ctx)
 	defer stopWork()
@@ -161,6 +160,15 @@ func (m *Mirror) tell() (end func()) {
 		telling.Wait()
 	}
 }
+
+// The phases of a mirror.
+const (
+	phaseNew int32 = iota
+	phaseRunning
+	phaseEnded
+)
+
+func (m *Mirror) running() bool { return m.phase.Load() == phaseRunning }
 
 // onChange is told of every stored change of a partition's record.
 func (m *Mirror) onChange(before, after coordinator.Record, err error) {

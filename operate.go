@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -22,10 +23,8 @@ func (m *Mirror) Start(ctx context.Context, topics ...string) error {
 	}
 	m.catalog.mu.Lock()
 	err = m.catalog.filter.Include(topics...)
-	m.catalog.filter.Readmit(append(known, unknown...)...)
-	for _, name := range unknown {
-		delete(m.catalog.stops, name)
-	}
+	m.catalog.filter.Readmit(append(append(known, unknown...), topics...)...)
+	m.catalog.stops = slices.DeleteFunc(m.catalog.stops, func(e string) bool { return slices.Contains(topics, e) })
 	m.catalog.mu.Unlock()
 	if err != nil {
 		return m.fault("start", err)
@@ -44,10 +43,11 @@ func (m *Mirror) Pause(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
+	since := m.revisions(known)
 	if err := m.intend(ctx, "pause", known, coordinator.WantPaused); err != nil {
 		return err
 	}
-	return m.await(ctx, "pause", known, coordinator.StatePaused)
+	return m.await(ctx, "pause", known, coordinator.StatePaused, since)
 }
 
 // Resume goes on with paused topics. It does not wait; before Run it is
@@ -61,11 +61,19 @@ func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
 	return m.intend(ctx, "resume", known, coordinator.WantMirroring)
 }
 
-// Recover tries failed partitions of topics again at once.
+// Recover tries failed partitions of topics again at once, and counts their
+// attempts anew. It does not wait; before Run there is nothing to recover. Names
+// that are not known are an error (ErrUnknownTopic); the others are recovered.
+// Without arguments every known topic is recovered.
 func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
-	known, _, err := m.catalog.pick(topics)
+	known, unknown, err := m.catalog.pick(topics)
 	if err != nil {
 		return m.fault("recover", err)
+	}
+	for _, name := range unknown {
+		if m.running() {
+			err = errors.Join(err, m.topicFault("recover", name, cluster.ErrUnknownTopic))
+		}
 	}
 	for _, name := range known {
 		t, _ := m.catalog.get(name)
@@ -73,68 +81,104 @@ func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
 			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventRecover})
 		}
 	}
-	return nil
+	return err
 }
 
 // Stop is the failover: topics leave the mirror and become ordinary, writable
 // topics. Committed group offsets are copied once more if the source answers;
 // late writes of this mirror are locked out. It works whatever state a topic is
 // in and whether or not the source lives, and returns when all are stopped, or
-// with what is left when ctx ends (the stopping goes on). The names are excluded
-// from then on. Before Run it is recorded. Without arguments every known topic is
-// stopped. Stopping what is stopped changes nothing.
+// with what is left when ctx ends (the stopping goes on). Topics that this process
+// has not seen yet are looked for at the destination. The names are excluded from
+// then on. Before Run it is recorded. Without arguments every topic of the mirror
+// is stopped. Stopping what is stopped changes nothing; entries that match no
+// topic are an error (ErrUnknownTopic).
 func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
-	known, unknown, err := m.catalog.pick(topics)
+	if m.phase.Load() == phaseEnded {
+		return m.fault("stop", ErrNotRunning)
+	}
+	entries := topics
+	if len(entries) == 0 {
+		entries = []string{".*"}
+	}
+	known, unknown, err := m.catalog.pick(entries)
+	if err == nil {
+		err = m.catalog.stop(entries, append(known, unknown...), m.running())
+	}
 	if err != nil {
 		return m.fault("stop", err)
 	}
-	names := append(known, unknown...)
-	m.catalog.mu.Lock()
-	err = m.catalog.filter.Exclude(names...)
-	for _, name := range unknown {
-		if m.catalog.stops == nil {
-			m.catalog.stops = map[string]bool{}
-		}
-		m.catalog.stops[name] = true
-	}
-	m.catalog.mu.Unlock()
-	if err != nil {
-		return m.fault("stop", err)
-	}
-	if err := m.intend(ctx, "stop", names, coordinator.WantStopped); err != nil {
+	since := m.revisions(known)
+	if err := m.intend(ctx, "stop", append(known, unknown...), coordinator.WantStopped); err != nil {
 		return err
 	}
-	if !m.running.Load() {
+	if !m.running() {
 		return nil
 	}
-	if len(unknown) > 0 {
-		if err := m.adoptStops(ctx); err != nil {
-			return m.fault("stop", err)
-		}
-		for _, name := range unknown {
-			if _, ok := m.catalog.get(name); !ok {
-				err = errors.Join(err, m.topicFault("stop", name, fmt.Errorf("%w: not at the destination", cluster.ErrUnknownTopic)))
-			}
-		}
+	var errs []error
+	if err := m.adoptStops(ctx); err != nil { // what is known is stopped all the same
+		errs = append(errs, m.fault("stop", err))
 	}
-	return errors.Join(err, m.await(ctx, "stop", names, coordinator.StateStopped))
+	known, unknown, _ = m.catalog.pick(entries)
+	for _, name := range unknown {
+		errs = append(errs, m.topicFault("stop", name, fmt.Errorf("%w: not a topic of this mirror at the destination", cluster.ErrUnknownTopic)))
+	}
+	if len(topics) > 0 && len(known)+len(unknown) == 0 {
+		errs = append(errs, m.fault("stop", fmt.Errorf("%w: nothing matches %q", cluster.ErrUnknownTopic, topics)))
+	}
+	return errors.Join(append(errs, m.await(ctx, "stop", known, coordinator.StateStopped, since))...)
 }
 
 // Promote is a planned Stop: it first waits until everything the source has is at
 // the destination. Whoever calls it has stopped the producers. When ctx ends
-// before that, nothing is stopped and the error says what remains.
+// before that, nothing is stopped and the error says what remains. Names that are
+// not known after a look at the source are refused (ErrUnknownTopic).
 func (m *Mirror) Promote(ctx context.Context, topics ...string) error {
-	known, _, err := m.catalog.pick(topics)
+	if _, _, err := m.catalog.pick(topics); err != nil {
+		return m.fault("promote", err)
+	}
+	if !m.running() {
+		return m.fault("promote", ErrNotRunning)
+	}
+	if err := m.firstSync(ctx); err != nil {
+		return m.fault("promote", err)
+	}
+	known, unknown, err := m.catalog.pick(topics)
 	if err != nil {
 		return m.fault("promote", err)
 	}
-	if !m.running.Load() {
-		return m.fault("promote", ErrNotRunning)
+	for _, name := range unknown {
+		err = errors.Join(err, m.topicFault("promote", name, cluster.ErrUnknownTopic))
+	}
+	if err == nil && len(topics) > 0 && len(known) == 0 {
+		err = m.fault("promote", fmt.Errorf("%w: nothing matches %q", cluster.ErrUnknownTopic, topics))
+	}
+	if err != nil {
+		return err
 	}
 	if err := m.caughtUp(ctx, known); err != nil {
 		return m.fault("promote", err)
 	}
-	return m.Stop(ctx, topics...)
+	return m.Stop(ctx, known...)
+}
+
+// firstSync waits until the mirror knows its topics.
+func (m *Mirror) firstSync(ctx context.Context) error {
+	tick := time.NewTicker(catchUpLook)
+	defer tick.Stop()
+	for {
+		m.catalog.mu.Lock()
+		synced, err := !m.catalog.synced.IsZero(), m.catalog.syncErr
+		m.catalog.mu.Unlock()
+		if synced {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("topics are not known yet: %w", ctx.Err()), err)
+		case <-tick.C:
+		}
+	}
 }
 
 // unstopped picks topics and refuses those that are stopped.
@@ -168,29 +212,51 @@ func (m *Mirror) intend(ctx context.Context, op string, names []string, desired 
 	return errors.Join(errs...)
 }
 
-// await waits until all partitions of topics are in a state. Topics of which
-// nothing is known, and a mirror that does not run, are not waited for.
-func (m *Mirror) await(ctx context.Context, op string, names []string, state coordinator.State) error {
-	if !m.running.Load() {
-		return nil
+// revisions are the last operators' wishes that the partitions of topics have
+// followed.
+func (m *Mirror) revisions(names []string) map[cluster.Partition]int64 {
+	out := map[cluster.Partition]int64{}
+	for _, p := range m.partitionsOf(names) {
+		s, _ := m.coord.Snapshot(p)
+		out[p] = s.Intent
 	}
+	return out
+}
+
+func (m *Mirror) partitionsOf(names []string) []cluster.Partition {
 	var ps []cluster.Partition
 	for _, name := range names {
 		if t, ok := m.catalog.get(name); ok {
 			ps = append(ps, partitionsOf(t)...)
 		}
 	}
-	err := m.coord.Await(ctx, ps, func(s coordinator.Snapshot) bool { return s.State == state })
+	return ps
+}
+
+// await waits until all partitions of topics have followed a wish later than
+// since and are in a state. Topics of which nothing is known, and a mirror that
+// has not begun to run, are not waited for.
+func (m *Mirror) await(ctx context.Context, op string, names []string, state coordinator.State, since map[cluster.Partition]int64) error {
+	switch m.phase.Load() {
+	case phaseNew:
+		return nil
+	case phaseEnded:
+		return m.fault(op, ErrNotRunning)
+	}
+	ps := m.partitionsOf(names)
+	there := func(s coordinator.Snapshot) bool { return s.State == state && s.Intent > since[s.Partition] }
+	err := m.coord.Await(ctx, ps, there)
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, coordinator.ErrEnded) {
+		err = ErrNotRunning
+	}
 	var errs []error
 	for _, p := range ps {
-		s, _ := m.coord.Snapshot(p)
-		if s.State == state {
-			continue
+		if s, _ := m.coord.Snapshot(p); !there(s) {
+			errs = append(errs, m.partitionFault(op, p, errors.Join(fmt.Errorf("is %s: %w", s.State, err), s.Err)))
 		}
-		errs = append(errs, m.partitionFault(op, p, errors.Join(fmt.Errorf("is %s: %w", s.State, err), s.Err)))
 	}
 	return errors.Join(errs...)
 }
@@ -249,30 +315,45 @@ func (m *Mirror) behind(ctx context.Context, ps []cluster.Partition) (behind, er
 
 // WaitMirrored waits until the record at an offset can no longer be lost at the
 // destination: it is below the high watermark there. A producer that must not
-// lose a record calls it with the offset it was given.
+// lose a record calls it with the offset it was given. It does not wait for a
+// partition that has failed for good, nor after Run has ended.
 func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset int64) error {
 	if offset < 0 {
 		return m.partitionFault("wait", p, fmt.Errorf("offset %d is negative", offset))
 	}
-	board := m.boards.get(p)
 	tick := time.NewTicker(catchUpLook)
 	defer tick.Stop()
 	for {
-		var last error
-		if board.LogEnd.Load() > offset {
-			answers, err := m.destination.Offsets(ctx, []cluster.Partition{p})
-			if err == nil {
-				err = answers[0].Err
-			}
-			if err == nil && answers[0].HighWatermark > offset {
-				return nil
-			}
-			last = err
+		done, err := m.mirrored(ctx, p, offset)
+		if done {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return m.partitionFault("wait", p, errors.Join(ctx.Err(), last))
+			return m.partitionFault("wait", p, errors.Join(ctx.Err(), err))
 		case <-tick.C:
 		}
 	}
+}
+
+// mirrored looks once. Not done, the error is why one look told nothing.
+func (m *Mirror) mirrored(ctx context.Context, p cluster.Partition, offset int64) (done bool, err error) {
+	s, known := m.coord.Snapshot(p)
+	switch {
+	case m.phase.Load() == phaseEnded:
+		return true, m.partitionFault("wait", p, ErrNotRunning)
+	case !known:
+		return false, nil
+	case m.boards.get(p).LogEnd.Load() > offset:
+		answers, err := m.destination.Offsets(ctx, []cluster.Partition{p})
+		if err == nil {
+			err = answers[0].Err
+		}
+		if err != nil || answers[0].HighWatermark > offset {
+			return err == nil, err
+		}
+	case s.State == coordinator.StateFailed && !s.Retriable:
+		return true, m.partitionFault("wait", p, errors.Join(fmt.Errorf("is %s", s.State), s.Err))
+	}
+	return false, nil
 }

@@ -52,34 +52,47 @@ func current(ts []task) []task {
 	return live
 }
 
-// alignAll performs LOG_ALIGNMENT.
+// alignAll performs LOG_ALIGNMENT. Each partition's outcome is posted as soon as
+// it is known: one that takes long keeps no other waiting (I10).
 func (m *Mirror) alignAll(ctx context.Context, ts []task) {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.AlignmentTimeout)
 	defer cancel()
 	ts = current(ts)
-	targets := make([]fetcher.Target, len(ts))
-	for i, t := range ts {
-		targets[i] = fetcher.Target{Stretch: m.stretch(t.rec), TopicID: t.rec.TopicID, Progress: m.boards.get(t.rec.Partition)}
-	}
-	for i, a := range fetcher.Align(ctx, m.source, m.destination, m.destination, targets) {
-		t := ts[i]
-		board := m.boards.get(t.rec.Partition)
-		if a.Err != nil {
-			if a.Source != (cluster.Offsets{}) {
-				board.Source.Store(a.Source.HighWatermark)
-			}
-			m.report(t, coordinator.EventFailed, fmt.Errorf("alignment: %w", a.Err))
-			continue
+	targets := make([]fetcher.Target, 0, len(ts))
+	ends := make([]func(), 0, len(ts))
+	begun := ts[:0]
+	for _, t := range ts {
+		end, err := m.aligning.begin(t.ctx, t.rec.Partition)
+		if err != nil {
+			continue // superseded
 		}
+		begun, ends = append(begun, t), append(ends, end)
+		targets = append(targets, fetcher.Target{
+			Stretch: m.stretch(t.rec), TopicID: t.rec.TopicID, Context: t.ctx, Progress: m.boards.get(t.rec.Partition),
+		})
+	}
+	fetcher.Align(ctx, m.source, m.destination, m.destination, targets, func(i int, a fetcher.Aligned) {
+		ends[i]()
+		m.onAligned(begun[i], a)
+	})
+}
+
+func (m *Mirror) onAligned(t task, a fetcher.Aligned) {
+	board := m.boards.get(t.rec.Partition)
+	if a.Source != (cluster.Offsets{}) {
 		board.Source.Store(a.Source.HighWatermark)
 		board.LogStart.Store(a.Source.LogStart)
-		board.LogEnd.Store(a.Next)
-		if t.ctx.Err() == nil {
-			m.coord.Post(coordinator.Event{
-				Partition: t.rec.Partition, Kind: coordinator.EventAligned, Seq: t.effect.Seq, How: a.How,
-				Epochs: history(t.rec.Epochs, a), Unproven: len(t.rec.Epochs) == 0,
-			})
-		}
+	}
+	if a.Err != nil {
+		m.report(t, coordinator.EventFailed, fmt.Errorf("alignment: %w", a.Err))
+		return
+	}
+	board.LogEnd.Store(a.Next)
+	if t.ctx.Err() == nil {
+		m.coord.Post(coordinator.Event{
+			Partition: t.rec.Partition, Kind: coordinator.EventAligned, Seq: t.effect.Seq, How: a.How,
+			Epochs: history(t.rec.Epochs, a), Unproven: len(t.rec.Epochs) == 0,
+		})
 	}
 }
 
@@ -107,6 +120,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		stretches[i].New = false // alignment has begun it
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
+	var strangers []task
 	var as []fetcher.Assignment
 	for i, t := range ts {
 		e := fetcher.End{Err: err}
@@ -120,20 +134,58 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("destination log end: %w", e.Err))
 			continue
 		}
-		if t.ctx.Err() != nil {
+		board := m.boards.get(t.rec.Partition)
+		if known := board.LogEnd.Load(); known >= 0 && e.LogEnd > known {
+			strangers = append(strangers, t)
 			continue
 		}
 		as = append(as, fetcher.Assignment{
 			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: lastEpoch(t.rec.Epochs, e.LogEnd),
-			Trimmed: e.LogStart, RoundTrip: e.RoundTrip, Progress: m.boards.get(t.rec.Partition),
+			Trimmed: e.LogStart, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
 		})
 	}
 	m.fetch.Assign(as...)
-	for _, t := range ts { // superseded meanwhile: its removal may have come before
-		if t.ctx.Err() != nil {
-			m.release(t.rec.Partition)
-		}
+	m.fetchStrange(ctx, strangers)
+}
+
+// fetchStrange goes on with logs that another worker has appended to since this
+// one knew them: what it appended is compared with the source before it is built
+// upon, and the epoch at the end is the source's to say.
+func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.AlignmentTimeout)
+	defer cancel()
+	targets := make([]fetcher.Target, len(ts))
+	for i, t := range ts {
+		s := m.stretch(t.rec)
+		s.New = false
+		targets[i] = fetcher.Target{Stretch: s, TopicID: t.rec.TopicID, Context: t.ctx}
 	}
+	if len(targets) == 0 {
+		return
+	}
+	fetcher.Align(ctx, m.source, m.destination, m.destination, targets, func(i int, a fetcher.Aligned) {
+		t := ts[i]
+		if a.Err != nil {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("taking over: %w", a.Err))
+			return
+		}
+		m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
+		assign := func(err error) {
+			if err != nil {
+				m.report(t, coordinator.EventFailed, fmt.Errorf("taking over: %w", err))
+				return
+			}
+			a.Progress, a.Context = m.boards.get(t.rec.Partition), t.ctx
+			m.fetch.Assign(a.Assignment)
+		}
+		if a.LastEpoch == lastEpoch(t.rec.Epochs, a.Next) {
+			assign(nil)
+			return
+		}
+		m.coord.Post(coordinator.Event{
+			Partition: t.rec.Partition, Kind: coordinator.EventEpochSeen, Epoch: a.LastEpoch, Start: a.Next - 1, Ack: assign,
+		})
+	})
 }
 
 // lastEpoch is the source epoch of the record before an offset.
@@ -167,6 +219,9 @@ func (m *Mirror) quiet(ctx context.Context, ts []task) ([]fetcher.End, error) {
 		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: ps[i]}
 	}
 	if err := m.fetch.Remove(ctx, ps...); err != nil {
+		return nil, err
+	}
+	if err := m.aligning.wait(ctx, ps); err != nil {
 		return nil, err
 	}
 	ends, err := m.destination.Ends(ctx, stretches)

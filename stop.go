@@ -39,6 +39,10 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: destination log end: %w", e))
 			continue
 		}
+		if !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
+			m.report(t, coordinator.EventStopped, nil) // nothing there is this mirror's (I12)
+			continue
+		}
 		live = append(live, stopping{task: t, end: ends[i], lmo: -1})
 		var at *cluster.OffsetError
 		if errors.Is(ends[i].Err, cluster.ErrForeignWrite) && errors.As(ends[i].Err, &at) {

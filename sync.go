@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -74,7 +75,7 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 			emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name, Err: err})
 		}
 	}
-	for _, t := range m.catalog.seen(res, time.Now()) {
+	for _, t := range m.catalog.seen(res, time.Now(), m.opts.SyncInterval) {
 		for _, p := range partitionsOf(t) {
 			m.fail(p, fmt.Errorf("%w: source topic %s", cluster.ErrTopicDeleted, t.Name))
 		}
@@ -118,7 +119,9 @@ func (m *Mirror) identify(ctx context.Context) error {
 		if end.now != end.pinned {
 			err := fmt.Errorf("%w: %s id is %s, was %s", cluster.ErrClusterReplaced, end.what, end.now, end.pinned)
 			for _, s := range m.coord.All() {
-				m.fail(s.Partition, err)
+				if s.Desired != coordinator.WantStopped { // a stop goes on: it needs the destination alone
+					m.fail(s.Partition, err)
+				}
 			}
 			return err
 		}
@@ -136,11 +139,11 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 	var idle, busy []cluster.Partition
 	for _, t := range ready {
 		if m.catalog.put(t) {
-			desired := coordinator.WantMirroring
+			desired, revision := coordinator.WantMirroring, int64(0)
 			if in, ok := m.coord.Intent(t.Name); ok {
-				desired = in.Desired
+				desired, revision = in.Desired, in.Revision
 			}
-			m.want(t, desired)
+			m.want(t, desired, revision)
 		}
 		for _, p := range partitionsOf(t) {
 			if s, ok := m.coord.Snapshot(p); !ok || s.State != coordinator.StateMirroring {
@@ -156,10 +159,10 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 
 // want posts what is wanted of every partition of a topic. A partition that
 // refuses because the topic is another one fails.
-func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired) {
+func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired, revision int64) {
 	for _, p := range partitionsOf(t) {
 		m.coord.Post(coordinator.Event{
-			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID,
+			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID, Revision: revision,
 			Ack: func(err error) {
 				if errors.Is(err, cluster.ErrTopicReplaced) {
 					m.fail(p, err)
@@ -191,13 +194,15 @@ func (m *Mirror) lookAtEnds(ctx context.Context, ps []cluster.Partition) {
 	}
 }
 
-// adoptStops brings topics to STOPPED that were to be stopped before anything
-// was known of them. Only the destination is asked.
+// adoptStops brings topics to STOPPED that were to be stopped before anything was
+// known of them. Only the destination is asked, and of its topics only those are
+// taken that belong to the mirror or are called by their names; a log that shows
+// nothing of this mirror is left alone (I12).
 func (m *Mirror) adoptStops(ctx context.Context) error {
 	m.catalog.mu.Lock()
-	n := len(m.catalog.stops)
+	stops := slices.Clone(m.catalog.stops)
 	m.catalog.mu.Unlock()
-	if n == 0 {
+	if len(stops) == 0 {
 		return nil
 	}
 	there, err := m.destination.Topics(ctx)
@@ -206,18 +211,22 @@ func (m *Mirror) adoptStops(ctx context.Context) error {
 	}
 	m.catalog.mu.Lock()
 	var found []cluster.Topic
+	var names []string
 	for _, t := range there {
-		if m.catalog.stops[t.Name] {
-			delete(m.catalog.stops, t.Name)
+		if hit, _ := topics.Select(stops, []string{t.Name}); len(hit) > 0 && m.catalog.topics[t.Name] == nil &&
+			(m.catalog.filter.Includes(t.Name) || slices.Contains(stops, t.Name)) {
 			t.ID = cluster.TopicID{} // the destination's; the source's is not known
-			found = append(found, t)
+			found, names = append(found, t), append(names, t.Name)
 			m.catalog.note(t) // at once: another call that finds no stop left finds the topic
 		}
 	}
+	m.catalog.stops = slices.DeleteFunc(m.catalog.stops, func(e string) bool { return slices.Contains(stops, e) })
+	err = m.catalog.filter.Exclude(names...)
 	m.catalog.mu.Unlock()
+	err = errors.Join(err, m.intend(ctx, "stop", names, coordinator.WantStopped))
 	for _, t := range found {
-		m.want(t, coordinator.WantMirroring) // so that what stands there is taken as ours, and fenced
-		m.want(t, coordinator.WantStopped)
+		m.want(t, coordinator.WantMirroring, 0) // so that what stands there is taken as ours, and fenced
+		m.want(t, coordinator.WantStopped, 0)
 	}
-	return nil
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
 )
 
 // confirm is how long a log end must stay unexplained before it is believed.
@@ -30,7 +31,8 @@ func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 		again = append(again, p)
 	}
 	for p, now := range m.unexplained(ctx, again) {
-		if was := suspects[p]; was.From == now.From {
+		s, _ := m.coord.Snapshot(p)
+		if was := suspects[p]; was.From == now.From && s.State == coordinator.StateMirroring {
 			m.fail(p, &cluster.OffsetError{Partition: p, Span: now, Err: cluster.ErrFenced,
 				Detail: fmt.Sprintf("the destination log ends at %d, this mirror has appended up to %d", now.To, now.From)})
 		}

@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 
 func scriptEvent(t *testing.T, cmd datadriven.Command) Event {
 	ev := Event{
-		Partition: testPartition, Kind: EventKind(cmd.Name),
+		Partition: testPartition, Kind: EventKind(cmd.Name), Seq: uint64(cmd.Int(t, "seq", 0)),
 		How: cmd.Arg("how", ""), Epoch: int32(cmd.Int(t, "epoch", -1)),
 		Start: cmd.Int(t, "start", -1), Cut: cmd.Int(t, "cut", -1),
 		Desired: Desired(strings.ToUpper(cmd.Arg("desired", ""))),

@@ -114,6 +114,9 @@ func fail(rec Record, ev Event) (Record, []Effect, error) {
 	if ev.Err == nil || rec.State == StateStopped {
 		return unfit(rec, ev)
 	}
+	if ev.Seq == 0 && rec.stopUnfinished() {
+		return rec, nil, nil // not the stop's own trouble: it must not keep the topic from being stopped
+	}
 	// An effect that was cancelled and yet not superseded says nothing about the
 	// clusters: it is tried again.
 	again := cluster.Retriable(ev.Err) || errors.Is(ev.Err, context.Canceled)

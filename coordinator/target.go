@@ -11,7 +11,14 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 	if !ev.Desired.Valid() {
 		return rec, nil, fmt.Errorf("%v: desired state %q is not known: %w", rec.Partition, ev.Desired, ErrUnfit)
 	}
+	if ev.Revision > 0 && ev.Revision < rec.Intent {
+		return rec, nil, nil // a later wish was followed already
+	}
 	if ev.Desired == WantPaused && (rec.State == StateStopped || rec.Desired == WantStopped || rec.stopUnfinished()) {
+		if ev.Revision > rec.Intent { // refused, and known to be
+			rec.Intent = ev.Revision
+			return rec, nil, nil
+		}
 		return unfit(rec, ev)
 	}
 	if ev.Desired != WantStopped {
@@ -24,7 +31,9 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 			rec.TopicID = ev.TopicID
 		}
 	}
-	rec.Desired = ev.Desired
+	if ev.Revision > 0 || rec.Intent == 0 { // discovery does not overrule an operator
+		rec.Desired = ev.Desired
+	}
 	rec.Intent = max(rec.Intent, ev.Revision)
 	to := target(rec)
 	if to == rec.State {

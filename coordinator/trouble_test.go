@@ -225,7 +225,9 @@ func TestIntents(t *testing.T) {
 		intend(Intent{Topic: testPartition.Topic, Desired: WantPaused})
 		wantState(t, c, StatePausing)
 		post(c, Event{Kind: EventDrained})
-		post(c, Event{Kind: EventWant, Desired: WantMirroring}) // a later word than the intent
+		post(c, Event{Kind: EventWant, Desired: WantMirroring}) // discovery does not overrule the operator
+		wantState(t, c, StatePaused)
+		intend(Intent{Topic: testPartition.Topic, Desired: WantMirroring})
 		wantState(t, c, StateMirroring)
 		stop()
 		c = New("m", store, perf, nil)

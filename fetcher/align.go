@@ -25,6 +25,8 @@ const (
 type Target struct {
 	Stretch Stretch
 	TopicID cluster.TopicID // the source's, as recorded; zero: not known yet
+	// Context ends when nobody wants the outcome any more; nil: never.
+	Context context.Context
 	// Progress shows how far the filling of a log start has come; may be nil.
 	Progress *Progress
 }
@@ -41,11 +43,17 @@ type Aligned struct {
 // Align finds for each target where the common log ends (state LOG_ALIGNMENT):
 // the destination's log has to be empty, or a prefix of the source's, which is
 // found out by comparing records at its end, at its start and in the middle. An
-// empty destination is made to start where the source's log starts. The answers
-// are in the order of the targets; destination reads the destination's log.
-func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target) []Aligned {
+// empty destination is made to start where the source's log starts. done is called
+// once for each target, by its index, as soon as that one is known, from any
+// goroutine; nothing is done for the target any more then. Align returns when all
+// are known. destination reads the destination's log.
+func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target, done func(int, Aligned)) {
 	a := aligner{source: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
-	out := make([]Aligned, len(targets))
+	all := func(err error) {
+		for i := range targets {
+			done(i, Aligned{Err: err})
+		}
+	}
 	ps := make([]cluster.Partition, len(targets))
 	stretches := make([]Stretch, len(targets))
 	for i, t := range targets {
@@ -54,31 +62,33 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 	}
 	leaders, err := source.Leaders(ctx, ps, true)
 	if err != nil {
-		return all(out, fmt.Errorf("source leaders: %w", err))
+		all(fmt.Errorf("source leaders: %w", err))
+		return
 	}
 	// The destination first: the source's end only grows, so that a worker that
 	// appends meanwhile does not make the destination look longer.
 	ends, err := log.Ends(ctx, stretches)
 	if err != nil {
-		return all(out, fmt.Errorf("destination log end: %w", err))
+		all(fmt.Errorf("destination log end: %w", err))
+		return
 	}
 	offsets, err := source.Offsets(ctx, ps)
 	if err != nil {
-		return all(out, fmt.Errorf("source offsets: %w", err))
+		all(fmt.Errorf("source offsets: %w", err))
+		return
 	}
 	var group sync.WaitGroup
 	for i, t := range targets {
-		group.Go(func() { out[i] = a.one(ctx, t, leaders[i], offsets[i], ends[i]) })
+		group.Go(func() {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if t.Context != nil {
+				defer context.AfterFunc(t.Context, cancel)()
+			}
+			done(i, a.one(ctx, t, leaders[i], offsets[i], ends[i]))
+		})
 	}
 	group.Wait()
-	return out
-}
-
-func all(out []Aligned, err error) []Aligned {
-	for i := range out {
-		out[i].Err = err
-	}
-	return out
 }
 
 type aligner struct {

@@ -142,7 +142,7 @@ func TestAlignComparesRecords_I2(t *testing.T) {
 				c.ours[1][70] ^= 1
 			}
 			src, dst := logs(t, c.theirs, c.ours)
-			got := Align(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
+			got := aligned(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
 			switch {
 			case c.at == -2:
 				if !errors.Is(got.Err, cluster.ErrCorrupt) {
@@ -179,7 +179,7 @@ func TestAlignStartsAnEmptyLog_C1_7(t *testing.T) {
 			src, dst := logs(t, c.theirs, nil)
 			src.logs[part(0)].start = c.start
 			board := &Progress{}
-			got := Align(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}, Progress: board}})[0]
+			got := aligned(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}, Progress: board}})[0]
 			if got.Err != nil {
 				t.Fatal(got.Err)
 			}
@@ -194,7 +194,7 @@ func TestAlignStartsAnEmptyLog_C1_7(t *testing.T) {
 	t.Run("destination cannot", func(t *testing.T) {
 		src, dst := logs(t, nil, nil)
 		src.logs[part(0)].start = 7
-		got := Align(t.Context(), src, struct{ Log }{dst}, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
+		got := aligned(t.Context(), src, struct{ Log }{dst}, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
 		if !errors.Is(got.Err, errors.ErrUnsupported) {
 			t.Errorf("error %v, want unsupported", got.Err)
 		}
@@ -221,7 +221,7 @@ func TestAlignAfterAStop(t *testing.T) {
 			dst.with(part(0), func(l *destinationLog) {
 				l.stopped, l.endErr, l.endsLeft = c.stopped, c.endErr, 1
 			})
-			got := Align(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0), New: c.fresh}}})[0]
+			got := aligned(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0), New: c.fresh}}})[0]
 			if !errors.Is(got.Err, c.want) || (got.Err == nil) != (c.want == nil) {
 				t.Fatalf("error %v, want %v", got.Err, c.want)
 			}
@@ -246,7 +246,7 @@ func TestAlignWaitsForTheReplicas(t *testing.T) {
 			defer cancel()
 			done := make(chan Aligned)
 			go func() {
-				done <- Align(ctx, src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
+				done <- aligned(ctx, src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}}})[0]
 			}()
 			select {
 			case got := <-done:
@@ -285,7 +285,7 @@ func TestAlignErrorsOfOnePartitionStayThere_I10(t *testing.T) {
 	dst.with(part(4), func(l *destinationLog) { l.endErr, l.endsLeft = cluster.ErrUnreachable, -1 })
 	dst.with(part(5), func(l *destinationLog) { l.end = 100 })
 	want := []error{nil, cluster.ErrUnavailable, cluster.ErrTopicReplaced, cluster.ErrTimeout, cluster.ErrUnreachable, cluster.ErrDiverged, nil}
-	for i, got := range Align(t.Context(), src, dst, dst, targets) {
+	for i, got := range aligned(t.Context(), src, dst, dst, targets) {
 		if !errors.Is(got.Err, want[i]) || (got.Err == nil) != (want[i] == nil) {
 			t.Errorf("%s: error %v, want %v", names[i], got.Err, want[i])
 		}
@@ -294,7 +294,7 @@ func TestAlignErrorsOfOnePartitionStayThere_I10(t *testing.T) {
 		}
 	}
 	src.leadersErr = cluster.ErrUnreachable
-	for _, got := range Align(t.Context(), src, dst, dst, targets) {
+	for _, got := range aligned(t.Context(), src, dst, dst, targets) {
 		if !errors.Is(got.Err, cluster.ErrUnreachable) {
 			t.Errorf("error %v, want unreachable", got.Err)
 		}

@@ -99,7 +99,9 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		s.fail(t, t.err(t.next, part.LogStart, cluster.ErrRetention, "nothing is left in the source log"))
 		return
 	}
-	s.trim(ctx, t)
+	if s.mine(t) {
+		s.trim(ctx, t)
+	}
 }
 
 // detach gives a part of an answer memory of its own when memory is tight and the

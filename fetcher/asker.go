@@ -3,7 +3,6 @@ package fetcher
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -12,7 +11,6 @@ import (
 type answer struct {
 	resp *FetchResponse
 	err  error
-	took time.Duration // of the broker alone
 }
 
 // askLoop sends the session's requests, one after the other, over a connection
@@ -62,9 +60,7 @@ func (s *session) fetch(ctx context.Context, open Session, req *FetchRequest, a 
 	if err := budget.reserve(ctx, reserved); err != nil {
 		return err
 	}
-	began := time.Now()
 	resp, err := open.Fetch(ctx, req)
-	a.took = time.Since(began)
 	if err != nil {
 		budget.drop(budget.keep(reserved, 0))
 		return err

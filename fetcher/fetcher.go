@@ -57,6 +57,9 @@ type Assignment struct {
 	Trimmed   int64         // log start of the destination
 	Progress  *Progress     // figures of the partition; nil: nobody reads them
 	RoundTrip time.Duration // to the destination, as Ends has told it
+	// Context ends when the assignment is of no interest any more; then it is not
+	// begun. nil: never.
+	Context context.Context
 }
 
 type command struct {

@@ -32,6 +32,7 @@ func (s *session) ask(now time.Time) {
 func (s *session) hangUp() {
 	clear(s.queue)
 	s.queue, s.gone = s.queue[:0], s.gone[:0]
+	s.failures, s.retryAt = 0, time.Time{}
 	if s.opened {
 		s.opened = false
 		s.asks <- nil

@@ -109,6 +109,10 @@ func (s *session) onEnds(l *learnt) {
 		if err == nil && l.ends[i].Stopped {
 			err = fmt.Errorf("%w: the mirror was stopped", cluster.ErrFenced)
 		}
+		if err == nil && l.ends[i].LogEnd > t.next {
+			// What another worker appended has to be compared, and its epoch found out.
+			err = t.err(t.next, l.ends[i].LogEnd, cluster.ErrFenced, "the log grew by records that this worker was not handed")
+		}
 		switch {
 		case err != nil && decisive(err):
 			s.fail(t, err)

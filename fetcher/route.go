@@ -77,6 +77,9 @@ func (f *Fetcher) obey(ctx context.Context, c command) {
 // an assignment before, the new one waits for its word, and asks the destination
 // where the log ends now.
 func (f *Fetcher) assign(a Assignment) {
+	if a.Context != nil && a.Context.Err() != nil {
+		return
+	}
 	p := a.Stretch.Partition
 	old := f.where[p]
 	f.forget(p)

@@ -61,17 +61,22 @@ func (f *Filter) Exclude(entries ...string) error {
 	return nil
 }
 
-// Readmit takes literal names out of the exclusion again.
-func (f *Filter) Readmit(names ...string) {
-	for _, n := range names {
-		delete(f.exclude.literals, n)
-		f.exclude.entries = slices.DeleteFunc(f.exclude.entries, func(e string) bool { return e == n })
-	}
+// Readmit takes entries out of the exclusion again.
+func (f *Filter) Readmit(entries ...string) {
+	kept := slices.DeleteFunc(slices.Clone(f.exclude.entries), func(e string) bool { return slices.Contains(entries, e) })
+	f.exclude = set{}
+	f.exclude.add("exclude", kept) // all were good before
+}
+
+// Includes reports whether the topic belongs to the mirror, or did before it was
+// excluded.
+func (f *Filter) Includes(topic string) bool {
+	return !strings.HasPrefix(topic, "__") && f.include.has(topic)
 }
 
 // Matches reports whether the topic belongs to the mirror.
 func (f *Filter) Matches(topic string) bool {
-	return !strings.HasPrefix(topic, "__") && f.include.has(topic) && !f.exclude.has(topic)
+	return f.Includes(topic) && !f.exclude.has(topic)
 }
 
 // Literals are the included names that are no patterns, sorted. Each is expected

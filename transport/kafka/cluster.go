@@ -81,13 +81,16 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Close answers everything that was queued for appending, closes every
 // connection and waits for every goroutine. The next call dials again.
 func (c *Cluster) Close() error {
-	c.mu.Lock()
-	old := c.gen
-	c.gen = c.newGeneration()
-	c.mu.Unlock()
+	old := c.generation()
 	old.stop()
 	c.client.Close()
 	old.wg.Wait()
+	// Only now: what is appended while it closes is refused, not begun anew.
+	c.mu.Lock()
+	if c.gen == old {
+		c.gen = c.newGeneration()
+	}
+	c.mu.Unlock()
 	return nil
 }
 

@@ -70,7 +70,11 @@ func (c *Cluster) fill(ctx context.Context, p cluster.Partition, l *look, offset
 		}
 		b = filler.Append(b[:0], time.Now().UnixMilli())
 		batch.Header(b).Patch(batch.Patch{LeaderEpoch: cluster.NoEpoch, ProducerID: l.own.filler(), BaseSequence: sequence(pos)})
-		bases, errs := c.produceEach(ctx, []cluster.Partition{p}, [][]byte{b})
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Whoever gives up learns it when nothing is under way any more.
+		bases, errs := c.produceEach(context.WithoutCancel(ctx), []cluster.Partition{p}, [][]byte{b})
 		if errs[0] != nil {
 			return errs[0]
 		}
