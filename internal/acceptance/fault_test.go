@@ -138,7 +138,7 @@ func TestBlackhole(t *testing.T) {
 // source leader moves. All catches up, what does not live there never stops, and
 // full speed is back within ten seconds of the new leader (I10).
 func TestBrokers(t *testing.T) {
-	src := kafkatest.Start(t, kafkatest.Options{Nodes: 3})
+	src := kafkatest.Start(t, kafkatest.Options{Version: sourceVersion(), Nodes: 3})
 	dst := kafkatest.Start(t, kafkatest.Options{Nodes: 3, Config: map[string]string{"min.insync.replicas": "2", "default.replication.factor": "3"}})
 	const topic, parts = "brokers", 6
 	src.CreateTopic(t, topic, parts, 3, nil)

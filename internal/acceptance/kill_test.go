@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -20,7 +21,11 @@ func destination(t *testing.T) *kafkatest.Cluster {
 	}})
 }
 
-func source(t *testing.T) *kafkatest.Cluster { return kafkatest.Shared(t, kafkatest.Options{}) }
+// source is the cluster that most tests mirror from, of the release that
+// MIRROR_SOURCE names.
+func source(t *testing.T) *kafkatest.Cluster { return kafkatest.Shared(t, kafkatest.Options{Version: sourceVersion()}) }
+
+func sourceVersion() string { return os.Getenv("MIRROR_SOURCE") }
 
 // TestKill: a mirror that is killed at random moments of a copy leaves neither a
 // hole nor a duplicate, and each new process goes on from the destination (I3,

@@ -17,7 +17,7 @@ import (
 // (KIP-368, C8.9). Nothing is lost and nothing fails.
 func TestSecure(t *testing.T) {
 	reauth := map[string]string{"connections.max.reauth.ms": "3000"}
-	src := kafkatest.Start(t, kafkatest.Options{SASL: "SCRAM-SHA-512", TLS: true, Config: reauth})
+	src := kafkatest.Start(t, kafkatest.Options{Version: sourceVersion(), SASL: "SCRAM-SHA-512", TLS: true, Config: reauth})
 	dst := kafkatest.Start(t, kafkatest.Options{SASL: "PLAIN", Config: reauth})
 	mechanism, err := scram.Mechanism(scram.SHA512, src.Options().User, src.Options().Password)
 	if err != nil {
