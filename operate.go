@@ -156,6 +156,9 @@ func (m *Mirror) Promote(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
+	if len(known) == 0 {
+		return nil // a stop without names would be one of everything at the destination
+	}
 	if err := m.caughtUp(ctx, known); err != nil {
 		return m.fault("promote", err)
 	}

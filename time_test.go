@@ -16,7 +16,7 @@ import (
 
 // inBubble runs a mirror of two mocks in a bubble, where time is the test's own,
 // until f returns.
-func inBubble(t *testing.T, source, destination *mock, o mirror.Options, f func(t *testing.T, m *mirror.Mirror)) {
+func inBubble(t *testing.T, source mirror.Source, destination mirror.Destination, o mirror.Options, f func(t *testing.T, m *mirror.Mirror)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMirror(t, source, destination, o)
