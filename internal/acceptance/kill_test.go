@@ -23,7 +23,9 @@ func destination(t *testing.T) *kafkatest.Cluster {
 
 // source is the cluster that most tests mirror from, of the release that
 // MIRROR_SOURCE names.
-func source(t *testing.T) *kafkatest.Cluster { return kafkatest.Shared(t, kafkatest.Options{Version: sourceVersion()}) }
+func source(t *testing.T) *kafkatest.Cluster {
+	return kafkatest.Shared(t, kafkatest.Options{Version: sourceVersion()})
+}
 
 func sourceVersion() string { return os.Getenv("MIRROR_SOURCE") }
 
