@@ -275,3 +275,76 @@ func TestReverseIsRefused(t *testing.T) {
 		t.Errorf("old source ends at %d, want 103", got)
 	}
 }
+
+// TestStopEverythingAfterRestart: a stop without names, or with a pattern, finds
+// what another process had mirrored though the source is dead, and fences it.
+// What is not of this mirror is left alone.
+func TestStopEverythingAfterRestart(t *testing.T) {
+	for name, entries := range map[string][]string{"all": nil, "pattern": {"orders.*"}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, 1, "orders-1", "orders-2")
+			last := map[cluster.Partition]int64{}
+			for _, topic := range []string{"orders-1", "orders-2"} {
+				last[at(topic, 0)] = write(t, p.a, topic, 0, 100) + 99
+			}
+			first := run(t, p, quick("orders.*"))
+			mirrored(t, first, last)
+			first.stop(t)
+			refuse(p.toSource(), true)
+			for _, topic := range []string{"orders-9", "local"} {
+				if err := p.b.CreateTopic(topic, 1, nil); err != nil {
+					t.Fatal(err)
+				}
+				write(t, p.b, topic, 0, 5)
+			}
+
+			second := run(t, p, quick("orders.*"))
+			if err := second.Stop(within(t, 20*time.Second), entries...); err != nil {
+				t.Fatal(err)
+			}
+			for q := range last {
+				if s, _ := second.partition(q); s.State != coordinator.StateStopped || s.Position == nil || s.Position.Offset != 100 {
+					t.Errorf("stopped: %s", show(s))
+				}
+				if got := write(t, p.b, q.Topic, 0, 1); got != 101 {
+					t.Errorf("%v: local record at %d, want 101", q, got)
+				}
+			}
+			for _, topic := range []string{"orders-9", "local"} {
+				if got := p.b.PartitionInfo(topic, 0).HighWatermark; got != 5 {
+					t.Errorf("%s ends at %d: it is not this mirror's", topic, got)
+				}
+			}
+			wantIs(t, second.Stop(within(t, 20*time.Second), "nothing.*"), mirror.ErrUnknownTopic)
+		})
+	}
+}
+
+// TestStopOfAForeignTopic: the destination has a topic of that name that has
+// nothing to do with the source's. A stop appends nothing to it and moves no group.
+func TestStopOfAForeignTopic(t *testing.T) {
+	p := newPair(t, 1, "orders")
+	write(t, p.a, "orders", 0, 100)
+	commit(t, p.a, "billing", orders, 60)
+	if err := p.b.CreateTopic("orders", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.b, "orders", 0, 50)
+	r := run(t, p, quick("orders"))
+	s := r.reach(t, orders, coordinator.StateFailed)
+	wantIs(t, s.Err, mirror.ErrDiverged)
+	for range 2 {
+		if err := r.Stop(within(t, 20*time.Second), "orders"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, _ := r.partition(orders); s.State != coordinator.StateStopped {
+		t.Errorf("stopped: %s", show(s))
+	}
+	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 50 {
+		t.Errorf("destination ends at %d, want 50", got)
+	}
+	if got := committed(t, p.b, "billing", orders); got != -1 {
+		t.Errorf("the group is at %d", got)
+	}
+}

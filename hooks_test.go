@@ -121,3 +121,6 @@ func pending(t testing.TB, after time.Duration, op <-chan error) {
 	case <-time.After(after):
 	}
 }
+
+// hour is for what should return: in a bubble it costs nothing.
+func hour(t testing.TB) context.Context { return within(t, time.Hour) }

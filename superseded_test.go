@@ -190,10 +190,10 @@ func TestAfterRun(t *testing.T) {
 		pass(time.Second)
 		destination.set(func(m *mock) { m.hang = true })
 		for _, op := range []func(context.Context, ...string) error{m.Pause, m.Stop} {
-			waiting = append(waiting, async(func() error { return op(context.Background(), "orders") }))
+			waiting = append(waiting, async(func() error { return op(hour(t), "orders") }))
 			pending(t, time.Second, waiting[len(waiting)-1])
 		}
-		waiting = append(waiting, async(func() error { return m.WaitMirrored(context.Background(), orders, 7) }))
+		waiting = append(waiting, async(func() error { return m.WaitMirrored(hour(t), orders, 7) }))
 		pending(t, time.Second, waiting[2])
 		t.Cleanup(func() { // still in the bubble, after Run
 			for i, w := range waiting {
@@ -201,7 +201,7 @@ func TestAfterRun(t *testing.T) {
 					t.Errorf("operation %d that waited: %v", i, err)
 				}
 			}
-			ctx := context.Background()
+			ctx := hour(t)
 			for name, err := range map[string]error{
 				"stop": m.Stop(ctx, "orders"), "stop all": m.Stop(ctx), "pause": m.Pause(ctx, "other"), "promote": m.Promote(ctx, "orders"),
 				"wait": m.WaitMirrored(ctx, orders, 7), "wait for an unknown": m.WaitMirrored(ctx, at("nowhere", 0), 7),
@@ -226,7 +226,7 @@ func TestPromoteAtOnce(t *testing.T) {
 	lag(source, 10)
 	source.down = cluster.ErrUnreachable
 	inBubble(t, source, destination, everything(), func(t *testing.T, m *mirror.Mirror) {
-		ctx := context.Background()
+		ctx := hour(t)
 		op := async(func() error { return m.Promote(ctx, "orders") })
 		unknown := async(func() error { return m.Promote(ctx, "nowhere") })
 		nothing := async(func() error { return m.Promote(ctx, "nothing.*") })
@@ -272,7 +272,7 @@ func TestClusterReplacedWhileStopping(t *testing.T) {
 	inBubble(t, source, destination, o, func(t *testing.T, m *mirror.Mirror) {
 		pass(time.Second)
 		source.set(func(m *mock) { m.groups = make(chan struct{}) })
-		op := async(func() error { return m.Stop(context.Background(), "orders") })
+		op := async(func() error { return m.Stop(hour(t), "orders") })
 		pending(t, time.Second, op)
 		source.set(func(m *mock) { m.id = "another" })
 		pending(t, 2*time.Minute, op)

@@ -177,7 +177,7 @@ type End struct {
 	// only when the source is known to hold the same: Align compares, whoever asks.
 	Stopped bool
 	TopicID cluster.TopicID
-	// Ours: the log shows records of this mirror, or this process has begun a stretch.
+	// Ours: the log shows records of this mirror.
 	Ours bool
 	// RoundTrip is how long the way to the leader is, zero when that is not known.
 	// On long ways more is handed over before answers come.

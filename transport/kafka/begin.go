@@ -29,7 +29,9 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 		l.id, l.seen, l.end, l.unknownTo = 0, -1, 0, 0
 		l.topic = k.leader.TopicID
 	}
-	end.Ours = l.id != 0 || len(k.states) > 0 || k.last != nil && k.own.has(k.last.producerID)
+	// A stretch that this process has begun is no sign: that is done before the log
+	// is compared.
+	end.Ours = len(k.states) > 0 || k.last != nil && k.own.has(k.last.producerID)
 	v := k.verdict
 	if !s.New {
 		v = l.remember(k, v)
