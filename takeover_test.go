@@ -1,0 +1,93 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+)
+
+// TestTakeOverAcrossAnEpoch: while a mirror is paused another worker goes on,
+// across a change of the source's leader. The first one goes on behind that, with
+// the source's epoch there and not with its own old one.
+func TestTakeOverAcrossAnEpoch(t *testing.T) {
+	p := newPair(t, 1, "orders")
+	write(t, p.a, "orders", 0, 10)
+	var log journal
+	o := quick("orders")
+	o.Events = log.events()
+	one := run(t, p, o)
+	mirrored(t, one, map[cluster.Partition]int64{orders: 9})
+	ctx := within(t, 20*time.Second)
+	if err := one.Pause(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.a, "orders", 0, 10)
+	if err := p.a.MoveTopicPartition("orders", 0, (p.a.LeaderFor("orders", 0)+1)%3); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.a, "orders", 0, 10)
+	two := start(t, newMirror(t, connect(t, p.a, p.net), connect(t, p.b, p.net), quick("orders")))
+	mirrored(t, two, map[cluster.Partition]int64{orders: 29})
+	two.stop(t)
+	if err := one.Resume(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.a, "orders", 0, 10)
+	mirrored(t, one, map[cluster.Partition]int64{orders: 39})
+	equal(t, p.source, p.destination, orders)
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	for _, e := range log.states {
+		if e.Err != nil && !errors.Is(e.Err, mirror.ErrFenced) {
+			t.Errorf("%s to %s: %v", e.From, e.To, e.Err)
+		}
+	}
+}
+
+// TestTakeOverIsCompared: what another worker appended is not the source's. It is
+// found before anything is built upon it.
+func TestTakeOverIsCompared(t *testing.T) {
+	p := newPair(t, 1, "orders")
+	write(t, p.a, "orders", 0, 10)
+	r := run(t, p, quick("orders"))
+	mirrored(t, r, map[cluster.Partition]int64{orders: 9})
+	ctx := within(t, 20*time.Second)
+	if err := r.Pause(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.a, "orders", 0, 10)
+	other := connect(t, p.b, p.net)
+	ends, err := other.Ends(ctx, []fetcher.Stretch{{Mirror: "dr", Partition: orders}})
+	if err != nil || ends[0].Err != nil || ends[0].LogEnd != 10 {
+		t.Fatal(ends, err)
+	}
+	b := batch.Encode(batch.Spec{Base: 10, Records: []batch.Record{{Offset: 10, Timestamp: time.Now().UnixMilli(), Value: []byte("not the source's")}}})
+	done := make(chan fetcher.Result, 1)
+	other.Append(orders, []cluster.Batch{{Base: 10, Next: 11, MaxTimestamp: batch.Header(b).MaxTimestamp(), Bytes: b}}, func(r fetcher.Result) { done <- r })
+	if res := <-done; res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if err := r.Resume(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if s, _ := r.partition(orders); s.State != coordinator.StateFailed || s.Retriable {
+			return fmt.Errorf("%s", show(s))
+		}
+		return nil
+	})
+	s, _ := r.partition(orders)
+	wantIs(t, s.Err, mirror.ErrDiverged)
+	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 11 {
+		t.Errorf("destination ends at %d, want 11", got)
+	}
+}
