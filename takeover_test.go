@@ -15,6 +15,16 @@ import (
 	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
+// noticed has the mirror's destination look at the log once: that another worker
+// appended is told the first who looks, which need not be the one who goes on.
+func (p *pair) noticed(t testing.TB) {
+	t.Helper()
+	ends, err := p.destination.Ends(within(t, 10*time.Second), []fetcher.Stretch{{Mirror: "dr", Partition: orders}})
+	if err != nil || !errors.Is(ends[0].Err, mirror.ErrFenced) {
+		t.Fatalf("first look: %+v, %v", ends, err)
+	}
+}
+
 // TestTakeOverAcrossAnEpoch: while a mirror is paused another worker goes on,
 // across a change of the source's leader. The first one goes on behind that, with
 // the source's epoch there and not with its own old one.
@@ -38,6 +48,7 @@ func TestTakeOverAcrossAnEpoch(t *testing.T) {
 	two := start(t, newMirror(t, connect(t, p.a, p.net), connect(t, p.b, p.net), quick("orders")))
 	mirrored(t, two, map[cluster.Partition]int64{orders: 29})
 	two.stop(t)
+	p.noticed(t)
 	if err := one.Resume(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +87,7 @@ func TestTakeOverIsCompared(t *testing.T) {
 	if res := <-done; res.Err != nil {
 		t.Fatal(res.Err)
 	}
+	p.noticed(t)
 	if err := r.Resume(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ func TestSessionEndsWithAHeldRun(t *testing.T) {
 	from := newResponse(func() { released++ }, 0)
 	tr.held = newRun(s, tr, from)
 	from.done() // the answer itself is done with
+	r, next := tr.held, newResponse(func() { t.Error("the run was given back for its next owner") }, 0)
+	s.box.put(message{remove: []cluster.Partition{part(9)}, ack: func() { r.from = next }}) // it was pooled, and is used again
 	s.box.put(message{remove: []cluster.Partition{part(0)}, ack: func() { acked++ }})
 	s.end()
 	if released != 1 || acked != 1 {

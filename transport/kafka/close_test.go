@@ -107,10 +107,11 @@ func TestCloseWhileAppending(t *testing.T) {
 func TestFillThatIsGivenUp(t *testing.T) {
 	f := fake(t, 1, "t", 1)
 	c := open(t, f.ListenAddrs())
+	var once sync.Once
 	held, release := make(chan struct{}), make(chan struct{})
 	f.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		f.SleepControl(func() {
-			close(held)
+			once.Do(func() { close(held) })
 			<-release
 		})
 		return nil, nil, false
