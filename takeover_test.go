@@ -81,9 +81,13 @@ func TestTakeOverIsCompared(t *testing.T) {
 	if err != nil || ends[0].Err != nil || ends[0].LogEnd != 10 {
 		t.Fatal(ends, err)
 	}
-	b := batch.Encode(batch.Spec{Base: 10, Records: []batch.Record{{Offset: 10, Timestamp: time.Now().UnixMilli(), Value: []byte("not the source's")}}})
+	records := make([]batch.Record, 10)
+	for i := range records {
+		records[i] = batch.Record{Offset: 10 + int64(i), Timestamp: time.Now().UnixMilli(), Value: []byte("not the source's")}
+	}
+	b := batch.Encode(batch.Spec{Base: 10, Records: records})
 	done := make(chan fetcher.Result, 1)
-	other.Append(orders, []cluster.Batch{{Base: 10, Next: 11, MaxTimestamp: batch.Header(b).MaxTimestamp(), Bytes: b}}, func(r fetcher.Result) { done <- r })
+	other.Append(orders, []cluster.Batch{{Base: 10, Next: 20, MaxTimestamp: batch.Header(b).MaxTimestamp(), Bytes: b}}, func(r fetcher.Result) { done <- r })
 	if res := <-done; res.Err != nil {
 		t.Fatal(res.Err)
 	}
@@ -99,7 +103,7 @@ func TestTakeOverIsCompared(t *testing.T) {
 	})
 	s, _ := r.partition(orders)
 	wantIs(t, s.Err, mirror.ErrDiverged)
-	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 11 {
-		t.Errorf("destination ends at %d, want 11", got)
+	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 20 {
+		t.Errorf("destination ends at %d, want 20", got)
 	}
 }
