@@ -244,9 +244,11 @@ func TestPromoteAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantState(t, m, "orders", coordinator.StateStopped)
-		if !slices.Contains(destination.fenced, orders) {
-			t.Error("not fenced")
-		}
+		destination.set(func(m *mock) {
+			if !slices.Contains(m.fenced, orders) {
+				t.Error("not fenced")
+			}
+		})
 	})
 }
 
@@ -299,9 +301,11 @@ func TestAbsentForAnInterval(t *testing.T) {
 			pass(10 * time.Second)
 			wantState(t, m, "orders", coordinator.StateMirroring)
 		}
-		if n := len(source.looks); n < 6 {
-			t.Errorf("looked %d times", n)
-		}
+		source.set(func(m *mock) {
+			if n := len(m.looks); n < 6 {
+				t.Errorf("looked %d times", n)
+			}
+		})
 		pass(time.Minute)
 		wantState(t, m, "orders", coordinator.StateFailed)
 	})

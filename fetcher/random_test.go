@@ -115,9 +115,9 @@ func (s *schedule) step(p cluster.Partition) {
 	case 8:
 		s.removeOrAssign(p)
 	case 9:
+		s.dst.with(p, func(l *destinationLog) { l.forbidden = false })
 		s.reassign(p)
 		s.away[p] = false
-		s.dst.with(p, func(l *destinationLog) { l.forbidden = false })
 	case 10:
 		s.src.setDown(broker, s.rnd.IntN(2) == 0)
 	case 11:
