@@ -33,7 +33,7 @@ func TestTakeOverAcrossAnEpoch(t *testing.T) {
 	write(t, p.a, "orders", 0, 10)
 	var log journal
 	o := quick("orders")
-	o.Events = log.events()
+	o.Events, o.Store = log.events(), coordinator.NewMemory()
 	one := run(t, p, o)
 	mirrored(t, one, map[cluster.Partition]int64{orders: 9})
 	ctx := within(t, 20*time.Second)
@@ -55,6 +55,15 @@ func TestTakeOverAcrossAnEpoch(t *testing.T) {
 	write(t, p.a, "orders", 0, 10)
 	mirrored(t, one, map[cluster.Partition]int64{orders: 39})
 	equal(t, p.source, p.destination, orders)
+	// The epoch of the record before the take-over is on record, not only that of
+	// the first one after it.
+	records, err := o.Store.Load(ctx, one.Name())
+	if err != nil || len(records) != 1 || len(records[0].Epochs) == 0 {
+		t.Fatalf("%v: %+v", err, records)
+	}
+	if last := records[0].Epochs[len(records[0].Epochs)-1]; last.Start != 29 {
+		t.Errorf("history ends with %+v, want the epoch at 29", last)
+	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	for _, e := range log.states {
