@@ -46,9 +46,6 @@ func NewFiller(n int, codec Codec) *Filler {
 	return &Filler{n: n, codec: codec, payload: deflate(codec, payload)}
 }
 
-// Size is the length of each batch in bytes.
-func (f *Filler) Size() int { return HeaderSize + len(f.payload) }
-
 // Append appends one batch, at base offset 0 and without a producer (Patch sets
 // both), to dst. timestamp is in milliseconds.
 func (f *Filler) Append(dst []byte, timestamp int64) []byte {
