@@ -205,14 +205,17 @@ func (m *Mirror) unstopped(op string, topics []string) ([]string, error) {
 
 // intend stores what is wanted of topics.
 func (m *Mirror) intend(ctx context.Context, op string, names []string, desired coordinator.Desired) error {
-	var errs []error
-	for _, name := range names {
-		err := m.opts.Store.SaveIntent(ctx, m.name, coordinator.Intent{Topic: name, Desired: desired})
-		if err != nil {
-			errs = append(errs, m.topicFault(op, name, err))
-		}
+	intents := make([]coordinator.Intent, len(names))
+	for i, name := range names {
+		intents[i] = coordinator.Intent{Topic: name, Desired: desired}
 	}
-	return errors.Join(errs...)
+	if len(intents) == 0 {
+		return nil
+	}
+	if err := m.opts.Store.SaveIntents(ctx, m.name, intents); err != nil {
+		return m.fault(op, fmt.Errorf("store: %w", err))
+	}
+	return nil
 }
 
 // revisions are the last operators' wishes that the partitions of topics have

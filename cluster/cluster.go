@@ -38,6 +38,19 @@ type TopicID [16]byte
 // String is the form Kafka's own tools print (unpadded URL-safe base64).
 func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
+// MarshalText writes the form of String.
+func (id TopicID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the form of String.
+func (id *TopicID) UnmarshalText(text []byte) error {
+	b, err := base64.RawURLEncoding.DecodeString(string(text))
+	if err != nil || len(b) != len(id) {
+		return fmt.Errorf("topic id %q is not 16 bytes of base64", text)
+	}
+	copy(id[:], b)
+	return nil
+}
+
 // IsZero reports whether the cluster gave no id.
 func (id TopicID) IsZero() bool { return id == TopicID{} }
 
@@ -123,6 +136,13 @@ type Committed struct {
 	Metadata  string
 }
 
+// GroupOffset is one group's committed offset on a partition that is known.
+type GroupOffset struct {
+	Group    string `json:"group"`
+	Offset   int64  `json:"offset"`
+	Metadata string `json:"metadata,omitempty"`
+}
+
 // Span is a half-open range of offsets, [From, To).
 type Span struct {
 	From int64 `json:"from"`
@@ -133,3 +153,15 @@ type Span struct {
 func (s Span) Len() int64 { return max(0, s.To-s.From) }
 
 func (s Span) String() string { return fmt.Sprintf("[%d,%d)", s.From, s.To) }
+
+// Binding is one access rule, in the words of Kafka's tools: resource type and
+// pattern type in capitals ("TOPIC", "LITERAL"), principal as "User:name".
+type Binding struct {
+	ResourceType string
+	Name         string
+	PatternType  string // LITERAL or PREFIXED
+	Principal    string
+	Host         string
+	Operation    string
+	Permission   string // ALLOW or DENY
+}

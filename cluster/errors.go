@@ -43,6 +43,14 @@ var (
 	ErrTopicDeleted = errors.New("topic is deleted")
 	// ErrTopicExists: there is a topic of that name already.
 	ErrTopicExists = errors.New("topic exists")
+	// ErrLoop: the source's records come from the destination.
+	ErrLoop = errors.New("mirrors would form a loop")
+	// ErrActive: another mirror is at work on the topic.
+	ErrActive = errors.New("another mirror of the topic is active")
+	// ErrLocalWrites: records were written at the destination after the mirror stopped.
+	ErrLocalWrites = errors.New("records were written at the destination after the stop")
+	// ErrNoPosition: nothing tells how much of the destination's log is the source's.
+	ErrNoPosition = errors.New("no position of an earlier mirror is known")
 	// ErrUnknownTopic: the cluster does not know the topic or the partition (yet).
 	ErrUnknownTopic = errors.New("unknown topic or partition")
 	// ErrClusterReplaced: the address answers with another cluster id than before.
@@ -77,6 +85,7 @@ var (
 var permanent = []error{
 	ErrForeignWrite, ErrDisplaced, ErrDiverged, ErrTruncated, ErrGap, ErrControlBatch, ErrTransactional,
 	ErrLogAppendTime, ErrOldFormat, ErrTopicReplaced, ErrTopicDeleted, ErrClusterReplaced, ErrCompression, ErrRetention,
+	ErrLoop, ErrActive, ErrLocalWrites, ErrNoPosition,
 	errors.ErrUnsupported,
 }
 

@@ -10,13 +10,14 @@ type EventKind string
 // unless it says "ignored".
 const (
 	// EventWant: the operator, or discovery, wants Desired. TopicID is the
-	// source's (zero: not known); a start with another id than the pinned one is
+	// source's (zero: not known), Sources the clusters that the topic comes from; a start with another id than the pinned one is
 	// refused with cluster.ErrTopicReplaced. Any state; a pause of a stopped topic
 	// is refused. The same wish again changes nothing, except that a stop of a
 	// FAILED partition is tried again at once.
 	EventWant EventKind = "want"
 	// EventAligned: LOG_ALIGNMENT is finished. How says how; Epochs, when not
-	// nil, replaces the history (cut off at the log end), Unproven goes with it.
+	// nil, replaces the history (cut off at the log end), Unproven goes with it;
+	// Sources, when not nil, are where the topic comes from.
 	EventAligned EventKind = "aligned"
 	// EventProgress: the first good append after a start or an error. MIRRORING;
 	// elsewhere ignored.
@@ -28,10 +29,17 @@ const (
 	EventRaiseNeeded EventKind = "raise-needed"
 	// EventEpochRaised: EPOCH_FENCING is finished.
 	EventEpochRaised EventKind = "epoch-raised"
-	// EventCutNeeded: the logs part at offset Cut. MIRRORING, LOG_ALIGNMENT.
+	// EventCutNeeded: the logs part at offset Cut. How says how that was found;
+	// RebuildOf and Restore are set where the cut is a rebuild of the topic, which
+	// concerns partitions that have nothing to cut too. MIRRORING, LOG_ALIGNMENT;
+	// ULE_RECOVERY and PAUSED too when RebuildOf is set.
 	EventCutNeeded EventKind = "cut-needed"
-	// EventCutDone: ULE_RECOVERY is finished on every replica.
+	// EventCutDone: ULE_RECOVERY is finished on every replica. Epochs, Unproven and
+	// How as in EventAligned.
 	EventCutDone EventKind = "cut-done"
+	// EventRestored: the committed offsets that Record.Restore has up to offset Start
+	// were given back to their groups. Any state; ignored when there are none.
+	EventRestored EventKind = "restored"
 	// EventDrained: PAUSING is finished, nothing of ours is in flight.
 	EventDrained EventKind = "drained"
 	// EventPositionRead: the stop has read the end of the log; Position is stored,
@@ -61,16 +69,19 @@ type Event struct {
 	Partition cluster.Partition
 	Kind      EventKind
 
-	Desired  Desired
-	TopicID  cluster.TopicID
-	How      string
-	Epochs   []EpochStart // must not be changed after Post
-	Unproven bool
-	Position *cluster.Position // must not be changed after Post
-	Err      error
-	Epoch    int32
-	Start    int64
-	Cut      int64
+	Desired   Desired
+	TopicID   cluster.TopicID
+	How       string
+	Epochs    []EpochStart // must not be changed after Post
+	Sources   []string     // must not be changed after Post
+	Restore   []cluster.GroupOffset
+	RebuildOf cluster.TopicID
+	Unproven  bool
+	Position  *cluster.Position // must not be changed after Post
+	Err       error
+	Epoch     int32
+	Start     int64
+	Cut       int64
 	// Revision of the operator's intent that an EventWant or EventRecover comes
 	// from; zero when it comes from none.
 	Revision int64

@@ -9,12 +9,13 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// Memory is a Store in a map: it forgets everything with the process. It is
-// safe for concurrent use, by several coordinators too.
+// Memory is a Store in a map, with definitions and positions: it forgets everything
+// with the process. It is safe for concurrent use, by several coordinators too.
 type Memory struct {
 	mu       sync.Mutex
 	fault    func(op string, rec Record) error
 	mirrors  map[string]*memoryMirror
+	defined  map[string]Definition
 	revision int64
 }
 
@@ -27,10 +28,12 @@ type memoryMirror struct {
 }
 
 // NewMemory makes an empty store.
-func NewMemory() *Memory { return &Memory{mirrors: map[string]*memoryMirror{}} }
+func NewMemory() *Memory {
+	return &Memory{mirrors: map[string]*memoryMirror{}, defined: map[string]Definition{}}
+}
 
 // SetFault makes the store fail for tests: fault is asked before each operation
-// ("load", "save" for each record, "delete", "intent", "watch"), under the
+// ("load", "save" for each record, "delete", "intent", "watch", "define"), under the
 // store's lock, and its error is answered instead of doing it. nil ends that.
 func (m *Memory) SetFault(fault func(op string, rec Record) error) {
 	m.mu.Lock()
@@ -113,24 +116,27 @@ func (m *Memory) Delete(ctx context.Context, mirror string, partitions []cluster
 	return nil
 }
 
-// SaveIntent implements Store.
-func (m *Memory) SaveIntent(ctx context.Context, mirror string, intent Intent) error {
+// SaveIntents implements Store.
+func (m *Memory) SaveIntents(ctx context.Context, mirror string, intents []Intent) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.check(ctx, "intent", Record{}); err != nil {
 		return err
 	}
-	m.revision++
-	intent.Revision = m.revision
 	mm := m.open(mirror)
-	mm.intents[intent.Topic] = intent
+	saved := slices.Clone(intents)
+	for i := range saved {
+		m.revision++
+		saved[i].Revision = m.revision
+		mm.intents[saved[i].Topic] = saved[i]
+	}
 	for ch := range mm.watchers {
 		var piece []Intent
 		select {
 		case piece = <-ch:
 		default:
 		}
-		ch <- append(slices.Clip(piece), intent)
+		ch <- append(slices.Clip(piece), saved...)
 	}
 	return nil
 }
@@ -153,4 +159,65 @@ func (m *Memory) Watch(ctx context.Context, mirror string) (<-chan []Intent, err
 		close(ch)
 	})
 	return ch, nil
+}
+
+// Definitions implements Definitions.
+func (m *Memory) Definitions(ctx context.Context) ([]Definition, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "load", Record{}); err != nil {
+		return nil, err
+	}
+	out := make([]Definition, 0, len(m.defined))
+	for _, d := range m.defined {
+		out = append(out, d.clone())
+	}
+	return out, nil
+}
+
+// Define implements Definitions.
+func (m *Memory) Define(ctx context.Context, d Definition) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "define", Record{}); err != nil {
+		return err
+	}
+	if d.Revision != m.defined[d.Name].Revision+1 {
+		return ErrConflict
+	}
+	m.defined[d.Name] = d.clone()
+	return nil
+}
+
+// Undefine implements Definitions. Watches go on: the mirror may be created anew.
+func (m *Memory) Undefine(ctx context.Context, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "define", Record{}); err != nil {
+		return err
+	}
+	delete(m.defined, name)
+	if mm := m.mirrors[name]; mm != nil {
+		clear(mm.records)
+		clear(mm.intents)
+	}
+	return nil
+}
+
+// Positions implements Positions.
+func (m *Memory) Positions(ctx context.Context, source string, partitions []cluster.Partition) ([]PositionAnswer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "load", Record{}); err != nil {
+		return nil, err
+	}
+	records := make(map[string][]Record, len(m.mirrors))
+	for name, mm := range m.mirrors {
+		for _, p := range partitions {
+			if rec, ok := mm.records[p]; ok {
+				records[name] = append(records[name], rec)
+			}
+		}
+	}
+	return AnswerPositions(records, source, partitions), nil
 }

@@ -55,7 +55,7 @@ func testStore(t *testing.T, open func() Store) {
 	t.Run("delete", func(t *testing.T) {
 		s := open()
 		s.Save(t.Context(), mirror, []Record{one, two})
-		if err := s.SaveIntent(t.Context(), mirror, Intent{Topic: "one", Desired: WantStopped}); err != nil {
+		if err := s.SaveIntents(t.Context(), mirror, []Intent{{Topic: "one", Desired: WantStopped}}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // the second time nothing is there
@@ -85,7 +85,7 @@ func testIntents(t *testing.T, s Store, mirror string) {
 	defer cancel()
 	save := func(in Intent) {
 		t.Helper()
-		if err := s.SaveIntent(ctx, mirror, in); err != nil {
+		if err := s.SaveIntents(ctx, mirror, []Intent{in}); err != nil {
 			t.Fatal(err)
 		}
 	}

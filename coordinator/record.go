@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -23,16 +22,21 @@ type EpochStart struct {
 	Start int64 `json:"start"`
 }
 
-// Record is all that is stored of one partition of a mirror. It is a value;
-// Epochs is never changed in place, so copies may share it.
+// Record is all that is stored of one partition of a mirror. It is a value; its
+// slices are never changed in place, so copies may share them.
 type Record struct {
 	Partition cluster.Partition `json:"partition"`
 	// TopicID is the source's, pinned at the first start. A topic with another
 	// id is another topic and is never appended to.
-	TopicID  cluster.TopicID `json:"-"`
-	State    State           `json:"state"`
-	Previous State           `json:"previous"` // the state before the last change of state
-	Desired  Desired         `json:"desired"`
+	TopicID cluster.TopicID `json:"topicId,omitzero"`
+	// Sources are the ids of the clusters that the topic comes from, nearest first:
+	// the source, and where it is itself a mirror, the source's sources. Loops are
+	// found by it.
+	Sources []string `json:"sources,omitempty"`
+
+	State    State   `json:"state"`
+	Previous State   `json:"previous"` // the state before the last change of state
+	Desired  Desired `json:"desired"`
 	// OwnerEpoch grows by one whenever a worker takes the partition over, and
 	// fences the one before. StateEpoch grows by one with every stored write.
 	OwnerEpoch int32 `json:"ownerEpoch"`
@@ -45,6 +49,12 @@ type Record struct {
 	// Cut is the offset from which on the destination has to be truncated, stored
 	// before the cut is made (I8); -1 when nothing has to be.
 	Cut int64 `json:"cut"`
+	// RebuildOf: the cut is made by deleting the destination's topic that has this id
+	// and copying it again; zero when it is not.
+	RebuildOf cluster.TopicID `json:"rebuildOf,omitzero"`
+	// Restore are committed offsets that a rebuild has taken from groups, to be given
+	// back when the log reaches them.
+	Restore []cluster.GroupOffset `json:"restore,omitempty"`
 	// Position is where the last stretch stopped, when HasPosition. It is
 	// forgotten once a later stretch is aligned.
 	Position    cluster.Position `json:"position"`
@@ -86,24 +96,22 @@ func (r Record) stopUnfinished() bool {
 
 // equal reports whether two records say the same.
 func (r Record) equal(o Record) bool {
-	if !slices.Equal(r.Epochs, o.Epochs) {
+	if !slices.Equal(r.Epochs, o.Epochs) || !slices.Equal(r.Sources, o.Sources) || !slices.Equal(r.Restore, o.Restore) {
 		return false
 	}
 	a, b := r, o
 	return a.Partition == b.Partition && a.TopicID == b.TopicID && a.State == b.State &&
 		a.Previous == b.Previous && a.Desired == b.Desired && a.OwnerEpoch == b.OwnerEpoch &&
 		a.StateEpoch == b.StateEpoch && a.Reason == b.Reason && a.Retriable == b.Retriable &&
-		a.Attempts == b.Attempts && a.Cut == b.Cut && a.Position == b.Position &&
+		a.Attempts == b.Attempts && a.Cut == b.Cut && a.RebuildOf == b.RebuildOf && a.Position == b.Position &&
 		a.HasPosition == b.HasPosition && a.Appended == b.Appended && a.Stretch == b.Stretch &&
 		a.Aligned == b.Aligned && a.Alignment == b.Alignment && a.Unproven == b.Unproven &&
 		a.Intent == b.Intent
 }
 
-// stored is the JSON form: the fields of Record, a version, and the topic id as
-// Kafka's tools print it.
+// stored is the JSON form: the fields of Record and a version.
 type stored struct {
-	Version int    `json:"v"`
-	TopicID string `json:"topicId,omitempty"`
+	Version int `json:"v"`
 	storedFields
 }
 
@@ -111,11 +119,7 @@ type storedFields Record
 
 // MarshalJSON writes the stored form.
 func (r Record) MarshalJSON() ([]byte, error) {
-	s := stored{Version: recordVersion, storedFields: storedFields(r)}
-	if !r.TopicID.IsZero() {
-		s.TopicID = r.TopicID.String()
-	}
-	return json.Marshal(s)
+	return json.Marshal(stored{Version: recordVersion, storedFields: storedFields(r)})
 }
 
 // UnmarshalJSON reads the stored form and refuses what this version of the
@@ -130,13 +134,6 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("record version %d is not known (this library writes %d)", s.Version, recordVersion)
 	}
 	rec := Record(s.storedFields)
-	if s.TopicID != "" {
-		id, err := base64.RawURLEncoding.DecodeString(s.TopicID)
-		if err != nil || len(id) != len(rec.TopicID) {
-			return fmt.Errorf("%v: topic id %q is not 16 bytes of base64", rec.Partition, s.TopicID)
-		}
-		copy(rec.TopicID[:], id)
-	}
 	if err := rec.validate(); err != nil {
 		return err
 	}

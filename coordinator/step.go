@@ -61,6 +61,9 @@ func take(rec Record, ev Event) (Record, []Effect, error) {
 		}
 		rec.Position, rec.HasPosition = *ev.Position, true
 		return rec, nil, nil
+	case EventRestored:
+		rec.Restore = slices.DeleteFunc(slices.Clone(rec.Restore), func(o cluster.GroupOffset) bool { return o.Offset <= ev.Start })
+		return rec, nil, nil
 	case EventForget:
 		if rec.State != StateStopped && rec.State != StateUnknown {
 			return unfit(rec, ev)
@@ -74,27 +77,17 @@ func take(rec Record, ev Event) (Record, []Effect, error) {
 func finish(rec Record, ev Event) (Record, []Effect, error) {
 	switch {
 	case ev.Kind == EventAligned && rec.State == StateLogAlignment:
-		rec.Aligned, rec.HasPosition, rec.Position = true, false, cluster.Position{}
-		rec.Alignment = ev.How
-		if ev.Epochs != nil {
-			rec.Epochs, rec.Unproven = ev.Epochs, ev.Unproven
-			if err := rec.validate(); err != nil {
-				return rec, nil, err
-			}
-		}
-		return enter(rec, StateMirroring)
+		return aligned(rec, ev)
 	case ev.Kind == EventRaiseNeeded && rec.State == StateMirroring:
 		return enter(rec, StateEpochFencing)
 	case ev.Kind == EventEpochRaised && rec.State == StateEpochFencing:
 		return enter(rec, StateMirroring)
-	case ev.Kind == EventCutNeeded && ev.Cut >= 0 && (rec.State == StateMirroring || rec.State == StateLogAlignment):
-		rec.Cut = ev.Cut
-		return enter(rec, StateULERecovery)
+	case ev.Kind == EventCutNeeded && ev.Cut >= 0:
+		return cutNeeded(rec, ev)
 	case ev.Kind == EventCutDone && rec.State == StateULERecovery:
 		rec.Epochs = before(rec.Epochs, rec.Cut)
-		rec.Cut, rec.Aligned = noCut, true
-		rec.HasPosition, rec.Position = false, cluster.Position{}
-		return enter(rec, StateMirroring)
+		rec.Cut, rec.RebuildOf = noCut, cluster.TopicID{}
+		return aligned(rec, ev)
 	case ev.Kind == EventDrained && rec.State == StatePausing:
 		return settle(forgive(rec), StatePaused)
 	case ev.Kind == EventStopped && rec.State == StateStopping:
@@ -102,10 +95,54 @@ func finish(rec Record, ev Event) (Record, []Effect, error) {
 			rec.Position, rec.HasPosition = *ev.Position, true
 		}
 		// A cut that was owed is void: the next stretch is aligned anew.
-		rec.Cut = noCut
+		rec.Cut, rec.RebuildOf = noCut, cluster.TopicID{}
 		return settle(forgive(rec), StateStopped)
 	}
 	return unfit(rec, ev)
+}
+
+// aligned ends an alignment, or a cut, which is one too.
+func aligned(rec Record, ev Event) (Record, []Effect, error) {
+	rec.Aligned, rec.HasPosition, rec.Position = true, false, cluster.Position{}
+	if ev.How != "" {
+		rec.Alignment = ev.How
+	}
+	if ev.Sources != nil {
+		rec.Sources = ev.Sources
+	}
+	if ev.Epochs != nil {
+		rec.Epochs, rec.Unproven = ev.Epochs, ev.Unproven
+		if err := rec.validate(); err != nil {
+			return rec, nil, err
+		}
+	}
+	return enter(rec, StateMirroring)
+}
+
+// cutNeeded writes a cut down before it is made (I8). A rebuild of the topic takes
+// all of its partitions along; a paused one is cut when it is resumed, and one that
+// was to be cut already keeps what it has found.
+func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
+	rebuild := !ev.RebuildOf.IsZero()
+	switch {
+	case rec.State == StateMirroring, rec.State == StateLogAlignment:
+	case rebuild && (rec.State == StateULERecovery || rec.State == StatePaused):
+	default:
+		return unfit(rec, ev)
+	}
+	if ev.How != "" {
+		rec.Alignment = ev.How
+	}
+	if rebuild {
+		rec.RebuildOf, rec.Restore = ev.RebuildOf, ev.Restore
+	}
+	if rec.Cut < 0 {
+		rec.Cut = ev.Cut
+	}
+	if rec.State == StatePaused {
+		return rec, nil, nil
+	}
+	return enter(rec, StateULERecovery)
 }
 
 // fail takes an error. A stopped topic is an ordinary topic: nothing of ours

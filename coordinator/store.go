@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -27,10 +29,12 @@ type Store interface {
 	// Delete forgets the records and, where no record of the topic is left, its
 	// intent. What is not there is no error.
 	Delete(ctx context.Context, mirror string, partitions []cluster.Partition) error
-	// SaveIntent stores what an operator wants, under a key of its own, so that a
-	// command never fences a worker. The store gives each a Revision above all
-	// that it gave before in this mirror; the one given is not looked at.
-	SaveIntent(ctx context.Context, mirror string, intent Intent) error
+	// SaveIntents stores what an operator wants, each under a key of its own, so that
+	// a command never fences a worker. The store gives each a Revision above all that
+	// it gave before in this mirror, in the order of the slice; the ones given are
+	// not looked at. After an error some may have been stored: saving again is
+	// harmless.
+	SaveIntents(ctx context.Context, mirror string, intents []Intent) error
 	// Watch gives first all stored intents, in one piece (nil when there are
 	// none), then those that changed; several changes may come in one piece, an
 	// older intent of a topic may be left out for a newer. The channel is closed
@@ -45,4 +49,40 @@ type Intent struct {
 	// Recover: partitions that have failed are tried again now.
 	Recover  bool  `json:"recover,omitempty"`
 	Revision int64 `json:"revision"`
+}
+
+// Definitions is the ability of a store to keep what mirrors there are. A host with
+// one mirror does not need it; a controller of many does. Safe for concurrent use.
+type Definitions interface {
+	// Definitions gives all of them, in no particular order.
+	Definitions(ctx context.Context) ([]Definition, error)
+	// Define writes one whose Revision is the stored one's plus one (1 when there is
+	// none); otherwise ErrConflict.
+	Define(ctx context.Context, d Definition) error
+	// Undefine forgets the definition with the mirror's records and intents. What is
+	// not there is no error.
+	Undefine(ctx context.Context, name string) error
+}
+
+// Definition is a mirror as an operator created it. What the settings mean is the
+// host's affair: secrets do not belong here, references to them do.
+type Definition struct {
+	Name        string            `json:"name"`
+	Revision    int64             `json:"revision"`
+	Source      map[string]string `json:"source"` // connection settings, in the host's words
+	Destination map[string]string `json:"destination,omitempty"`
+	Config      map[string]string `json:"config,omitempty"`
+	Include     []string          `json:"include,omitempty"`
+	Exclude     []string          `json:"exclude,omitempty"`
+	// SourceID and DestinationID are cluster ids, pinned at first contact; empty
+	// before.
+	SourceID      string `json:"sourceId,omitempty"`
+	DestinationID string `json:"destinationId,omitempty"`
+}
+
+// clone shares nothing with d.
+func (d Definition) clone() Definition {
+	d.Source, d.Destination, d.Config = maps.Clone(d.Source), maps.Clone(d.Destination), maps.Clone(d.Config)
+	d.Include, d.Exclude = slices.Clone(d.Include), slices.Clone(d.Exclude)
+	return d
 }

@@ -30,6 +30,9 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 		if !ev.TopicID.IsZero() {
 			rec.TopicID = ev.TopicID
 		}
+		if len(rec.Sources) == 0 && len(ev.Sources) > 0 {
+			rec.Sources = ev.Sources
+		}
 	}
 	if ev.Revision > 0 || rec.Intent == 0 { // discovery does not overrule an operator
 		rec.Desired = ev.Desired

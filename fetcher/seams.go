@@ -20,10 +20,17 @@ type Source interface {
 	Open(ctx context.Context, broker int32) (Session, error)
 	// Offsets gives log start and high watermark at the leaders.
 	Offsets(ctx context.Context, partitions []cluster.Partition) ([]OffsetsAnswer, error)
-	// EpochEnds asks the leaders where an epoch ends in their logs.
-	EpochEnds(ctx context.Context, queries []EpochQuery) ([]EpochAnswer, error)
+	Epochs
 	// Reader reads single places of the log: alignment compares with it.
 	Reader
+}
+
+// Epochs tells where leader epochs end in a cluster's logs (OffsetForLeaderEpoch).
+// A destination that has it too lets a failback keep all that both logs share,
+// even when its own leaders have lost or gained records since.
+type Epochs interface {
+	// EpochEnds asks the leaders where an epoch ends in their logs.
+	EpochEnds(ctx context.Context, queries []EpochQuery) ([]EpochAnswer, error)
 }
 
 // Reader reads whole batches from one place of a partition's log.
@@ -129,7 +136,7 @@ type Truncation int
 
 const (
 	TruncateNever   Truncation = iota // Truncate returns errors.ErrUnsupported
-	TruncateRebuild                   // by deleting the topic and copying it again
+	TruncateRebuild                   // not at all, but the topic can be deleted and copied again (Rebuilder)
 	TruncateExact                     // at any offset
 )
 
@@ -150,8 +157,11 @@ type Log interface {
 	// an error every further run of that partition is refused with
 	// cluster.ErrOutOfOrder until Ends was asked again.
 	Append(p cluster.Partition, batches []cluster.Batch, done func(Result))
-	// Truncate cuts tails: everything from Offset on goes. It is done when every
-	// replica has done it.
+	// Truncate cuts tails: everything from Offset on goes, and the whole of a batch
+	// that holds Offset. It is done when every replica has done it, in-sync or not;
+	// one that is away keeps the obligation and serves it before it is read from
+	// (I8). What is cut already is no error. Where TruncateExact is not a trait it
+	// answers errors.ErrUnsupported.
 	Truncate(ctx context.Context, cuts []Cut) []error
 	// Trim moves log starts up to Offset, never further and never back.
 	Trim(ctx context.Context, cuts []Cut) []error
@@ -172,6 +182,9 @@ type End struct {
 	LogStart      int64
 	LogEnd        int64 // must not be appended again
 	HighWatermark int64 // cannot be lost
+	// LeaderEpoch is the destination's own, above every batch epoch in the log (I5)
+	// where KeepsEpochs; cluster.NoEpoch where that is not known or of no use.
+	LeaderEpoch int32
 	// Stopped: the log ends with the fence of a stop, or holds records of others
 	// after it. Nothing can be appended unless Stretch.New is given, which is right
 	// only when the source is known to hold the same: Align compares, whoever asks.
@@ -217,4 +230,54 @@ type Fencer interface {
 	// Fence makes every append of the stretches that is still under way fail.
 	// It answers what the log end is behind the fence.
 	Fence(ctx context.Context, stretches []Stretch) ([]End, error)
+}
+
+// EpochRaiser is the optional ability of a destination that keeps source epochs to
+// raise its own above them (I5).
+type EpochRaiser interface {
+	// RaiseEpochs makes each partition's leader epoch at least Epoch, and returns
+	// when it shows. An epoch that is there already is no error; none is lowered.
+	RaiseEpochs(ctx context.Context, raises []EpochRaise) []error
+}
+
+// EpochRaise is a leader epoch that a destination partition is to reach.
+type EpochRaise struct {
+	Partition cluster.Partition
+	Epoch     int32
+}
+
+// Aborter is the optional ability to end, at a stop, the transactions that the
+// source left open: nobody else would, and readers of committed records would wait
+// for ever.
+type Aborter interface {
+	// AbortOpen appends an ABORT marker for every open transaction. It is called
+	// after the position was stored: the markers are local data. None open is no
+	// error.
+	AbortOpen(ctx context.Context, partitions []cluster.Partition) ([]Aborted, error)
+}
+
+// Aborted answers one partition of AbortOpen.
+type Aborted struct {
+	Producers []int64 // ids whose transaction was cut
+	Err       error
+}
+
+// ProducerGuard is the optional ability to keep mirrored producer ids from making
+// a new producer's first batches vanish as duplicates, or fail as out of order,
+// once the topic is writable.
+type ProducerGuard interface {
+	GuardProducers(ctx context.Context, partitions []cluster.Partition) []error
+}
+
+// Rebuilder is the ability that goes with TruncateRebuild.
+type Rebuilder interface {
+	// Rebuild deletes the topic if it has the id given, and creates it again, empty,
+	// with the same partition count, replication factor and settings. A topic with
+	// another id was rebuilt before: its id is answered and nothing is done. An absent
+	// one is created as described by was. It returns when leaders are known. Committed
+	// offsets of groups on the topic are lost with it: the caller restores them.
+	Rebuild(ctx context.Context, topic string, id cluster.TopicID, was cluster.NewTopic) (cluster.TopicID, error)
+	// Describe gives the topic's present id and all that Rebuild needs to make it
+	// again.
+	Describe(ctx context.Context, topic string) (cluster.TopicID, cluster.NewTopic, error)
 }
