@@ -21,25 +21,6 @@ const (
 	replicationLookMax = time.Second
 )
 
-// A Target is a partition to be aligned.
-type Target struct {
-	Stretch Stretch
-	TopicID cluster.TopicID // the source's, as recorded; zero: not known yet
-	// Context ends when nobody wants the outcome any more; nil: never.
-	Context context.Context
-	// Progress shows how far the filling of a log start has come; may be nil.
-	Progress *Progress
-}
-
-// Aligned is a partition whose destination log is known to be a prefix of the
-// source's, and where copying goes on; or why it is not.
-type Aligned struct {
-	Assignment
-	Source cluster.Offsets
-	How    string // how it was found, for people
-	Err    error
-}
-
 // Align finds for each target where the common log ends (state LOG_ALIGNMENT):
 // the destination's log has to be empty, or a prefix of the source's, which is
 // found out by comparing records at its end, at its start and in the middle. An
@@ -51,7 +32,7 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 	a := aligner{source: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
 	all := func(err error) {
 		for i := range targets {
-			done(i, Aligned{Err: err})
+			done(i, Aligned{Cut: -1, Err: err})
 		}
 	}
 	ps := make([]cluster.Partition, len(targets))
@@ -99,7 +80,7 @@ type aligner struct {
 }
 
 func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAnswer, e End) Aligned {
-	out := Aligned{Source: o.Offsets}
+	out := Aligned{Source: o.Offsets, Cut: -1}
 	out.Assignment = Assignment{
 		Stretch: t.Stretch, TopicID: l.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
 		Progress: t.Progress,

@@ -36,6 +36,13 @@ type notes struct {
 	trimmed map[cluster.Partition]int64
 	epochs  []epochTold
 	hold    bool
+	skipped []skipTold
+	raises  map[cluster.Partition]int32
+}
+
+type skipTold struct {
+	p    cluster.Partition
+	span cluster.Span
 }
 
 type epochTold struct {
@@ -49,6 +56,7 @@ func newNotes() *notes {
 	return &notes{
 		failed: map[cluster.Partition]error{}, landed: map[cluster.Partition]int{},
 		stalled: map[cluster.Partition]int{}, trimmed: map[cluster.Partition]int64{},
+		raises: map[cluster.Partition]int32{},
 	}
 }
 
@@ -67,6 +75,11 @@ func (n *notes) Failed(p cluster.Partition, err error) {
 }
 func (n *notes) Stalled(p cluster.Partition, _ time.Duration) { n.note(func() { n.stalled[p]++ }) }
 func (n *notes) Trimmed(p cluster.Partition, to int64)        { n.note(func() { n.trimmed[p] = to }) }
+
+func (n *notes) Skipped(p cluster.Partition, span cluster.Span) {
+	n.note(func() { n.skipped = append(n.skipped, skipTold{p, span}) })
+}
+func (n *notes) RaiseNeeded(p cluster.Partition, epoch int32) { n.note(func() { n.raises[p] = epoch }) }
 
 func (n *notes) note(f func()) {
 	n.mu.Lock()

@@ -31,6 +31,10 @@ type Options struct {
 	// StallAfter is how long a partition may stand still though the source has
 	// more, before it is reported as stalled. Default: 30 s.
 	StallAfter time.Duration
+	// RetentionGap says what becomes of a partition when the source's retention has
+	// deleted records before they were copied. A destination that takes no gaps fails
+	// it in any case. Default: RetentionContinue.
+	RetentionGap RetentionGap
 	// Logger. Default: silent.
 	Logger *slog.Logger
 }
@@ -50,3 +54,15 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// RetentionGap says what to do when the source's retention ran ahead.
+type RetentionGap int
+
+const (
+	// RetentionContinue goes on at the source's log start and leaves the gap. Where
+	// nothing is left in the source's log, the destination's stays where it ends until
+	// there is something again: no log can be made to end higher without a record.
+	RetentionContinue RetentionGap = iota
+	// RetentionFail stops the partition with cluster.ErrRetention.
+	RetentionFail
+)

@@ -10,16 +10,21 @@ import (
 // Progress is one partition's figures. The session writes them, anybody reads
 // them; each is read by itself, so that two of them may be a moment apart.
 type Progress struct {
-	LogEnd   atomic.Int64 // all below it is at the destination
+	LogEnd   atomic.Int64 // all below it is at the destination, or was skipped
 	Source   atomic.Int64 // the source's high watermark
 	LogStart atomic.Int64 // the source's log start
 	Records  atomic.Int64 // offsets copied since the process began, as the destination has acknowledged them
 	Batches  atomic.Int64
 	Bytes    atomic.Int64 // as on the wire, compressed
-	Corrupt  atomic.Int64 // batches that arrived corrupt and were fetched again
-	Landed   atomic.Int64 // last success, milliseconds since 1970; 0 before the first
-	Newest   atomic.Int64 // timestamp of the newest record copied, milliseconds; 0 before the first
-	trouble  atomic.Pointer[error]
+	Skipped  atomic.Int64 // offsets that the source deleted before they were copied
+	// Ceiling is the destination's leader epoch: batches with that epoch or a later
+	// one are not appended (I5). -1: none. Whoever raises the epoch stores it here;
+	// only where the destination keeps epochs is it looked at.
+	Ceiling atomic.Int32
+	Corrupt atomic.Int64 // batches that arrived corrupt and were fetched again
+	Landed  atomic.Int64 // last success, milliseconds since 1970; 0 before the first
+	Newest  atomic.Int64 // timestamp of the newest record copied, milliseconds; 0 before the first
+	trouble atomic.Pointer[error]
 }
 
 // Trouble is why the partition makes no progress just now, nil when nothing is
@@ -70,6 +75,12 @@ type Report interface {
 	Landed(p cluster.Partition)
 	// Failed: the partition has left the fetcher and needs a decision.
 	Failed(p cluster.Partition, err error)
+	// Skipped: the source's retention has deleted these offsets before they were
+	// copied, and copying goes on behind them. Told once for each span.
+	Skipped(p cluster.Partition, span cluster.Span)
+	// RaiseNeeded: the next batch has a source epoch that is not below the
+	// destination's own (I5). The partition has left the fetcher.
+	RaiseNeeded(p cluster.Partition, epoch int32)
 	// Stalled: nothing has landed for that long, though the source has more (or
 	// its broker does not answer) and no error is known. Told once until it moves.
 	Stalled(p cluster.Partition, since time.Duration)
