@@ -52,12 +52,12 @@ type place struct {
 type Assignment struct {
 	Stretch   Stretch
 	TopicID   cluster.TopicID
-	Next      int64         // the destination's log end, as Ends has told it
-	LastEpoch int32         // source epoch of the record before Next, or cluster.NoEpoch
-	Trimmed   int64         // log start of the destination
+	Next      int64 // the destination's log end, as Ends has told it
+	LastEpoch int32 // source epoch of the record before Next, or cluster.NoEpoch
+	Trimmed   int64 // log start of the destination
 	// Ceiling is the destination's leader epoch, as Ends has told it, or
 	// cluster.NoEpoch. Progress.Ceiling begins with it.
-	Ceiling int32
+	Ceiling   int32
 	Progress  *Progress     // figures of the partition; nil: nobody reads them
 	RoundTrip time.Duration // to the destination, as Ends has told it
 	// Context ends when the assignment is of no interest any more; then it is not

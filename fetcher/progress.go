@@ -17,6 +17,9 @@ type Progress struct {
 	Batches  atomic.Int64
 	Bytes    atomic.Int64 // as on the wire, compressed
 	Skipped  atomic.Int64 // offsets that the source deleted before they were copied
+	// Truncated is the offsets that were cut from the destination's log. Whoever cuts
+	// adds to it.
+	Truncated atomic.Int64
 	// Ceiling is the destination's leader epoch: batches with that epoch or a later
 	// one are not appended (I5). -1: none. Whoever raises the epoch stores it here;
 	// only where the destination keeps epochs is it looked at.

@@ -29,6 +29,9 @@ type Target struct {
 	// it, in epochs up to Peer.Epoch as the destination's leaders number them, is what
 	// the source has. Giving it is the permission to cut the rest.
 	Peer *cluster.Position
+	// PeerTopic is the id that the destination's topic had for the mirror the other
+	// way; zero: not known. Of a topic that was made anew since, Peer says nothing.
+	PeerTopic cluster.TopicID
 
 	Policy Policy
 }
@@ -40,8 +43,8 @@ type Policy struct {
 	// Unclean: the log may be cut where the source has lost what was mirrored (the
 	// topic's option UncleanRecovery).
 	Unclean bool
-	// LocalWrites: what was written after the own stop may be cut.
-	LocalWrites bool
+	// DiscardLocalWrites: what was written after the own stop may be cut.
+	DiscardLocalWrites bool
 	// Scratch: a log may be emptied of which nothing tells how much is the source's.
 	Scratch bool
 }
