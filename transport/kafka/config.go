@@ -37,6 +37,9 @@ type Config struct {
 	// MaxStartFill is the largest number of offsets StartAt fills in one log.
 	// Default: 100,000,000.
 	MaxStartFill int64
+	// Truncation says what may be done when records in a mirror topic of this cluster
+	// have to go. Clients cannot cut a log's tail. Default: Refuse.
+	Truncation Truncation
 	// Logger gets reports of what was retried or left out. Default: silent.
 	Logger *slog.Logger
 }
@@ -60,6 +63,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxStartFill < 0 {
 		bad("MaxStartFill: %d is negative", c.MaxStartFill)
+	}
+	if c.Truncation != Refuse && c.Truncation != Rebuild {
+		bad("Truncation: %d is neither Refuse nor Rebuild", c.Truncation)
 	}
 	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

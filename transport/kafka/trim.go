@@ -2,25 +2,12 @@ package kafka
 
 import (
 	"context"
-	"errors"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// Traits of a destination that is written with produce requests.
-func (c *Cluster) Traits() fetcher.Traits { return fetcher.Traits{Truncation: fetcher.TruncateNever} }
-
-// Truncate cannot be done by a client: errors.ErrUnsupported for every cut.
-func (c *Cluster) Truncate(_ context.Context, cuts []fetcher.Cut) []error {
-	errs := make([]error, len(cuts))
-	for i, cut := range cuts {
-		errs[i] = at(cut.Partition, errors.ErrUnsupported)
-	}
-	return errs
-}
 
 // Trim moves log starts up with DeleteRecords. An offset above the high watermark
 // means the high watermark.
