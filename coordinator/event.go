@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/clustermirror/mirror/cluster"
+import (
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
+)
 
 // EventKind says what happened.
 type EventKind string
@@ -32,7 +35,7 @@ const (
 	// EventCutNeeded: the logs part at offset Cut. How says how that was found;
 	// RebuildOf and Restore are set where the cut is a rebuild of the topic, which
 	// concerns partitions that have nothing to cut too. MIRRORING, LOG_ALIGNMENT;
-	// ULE_RECOVERY and PAUSED too when RebuildOf is set.
+	// ULE_RECOVERY, PAUSED and FAILED too when RebuildOf is set.
 	EventCutNeeded EventKind = "cut-needed"
 	// EventCutDone: ULE_RECOVERY is finished on every replica. Epochs, Unproven and
 	// How as in EventAligned.
@@ -72,8 +75,8 @@ type Event struct {
 	Desired   Desired
 	TopicID   cluster.TopicID
 	How       string
-	Epochs    []EpochStart // must not be changed after Post
-	Sources   []string     // must not be changed after Post
+	Epochs    epoch.History // must not be changed after Post
+	Sources   []string      // must not be changed after Post
 	Restore   []cluster.GroupOffset
 	RebuildOf cluster.TopicID
 	Unproven  bool

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
 )
 
 func TestMemoryIsAStore(t *testing.T) { testStore(t, func() Store { return NewMemory() }) }
@@ -132,7 +133,7 @@ func TestRecordJSON(t *testing.T) {
 		Partition: testPartition, TopicID: cluster.TopicID{1, 2, 3}, State: StateFailed, Previous: StateULERecovery,
 		Desired: WantMirroring, OwnerEpoch: 3, StateEpoch: 14, Reason: "broker unreachable", Retriable: true, Attempts: 2,
 		Cut: 0, Position: cluster.Position{Epoch: 4, Offset: 99}, HasPosition: true, Appended: true, Stretch: 2,
-		Aligned: true, Alignment: "history", Epochs: []EpochStart{{1, 0}, {4, 50}}, Unproven: true, Intent: 8,
+		Aligned: true, Alignment: "history", Epochs: epoch.History{{Epoch: 1, Start: 0}, {Epoch: 4, Start: 50}}, Unproven: true, Intent: 8,
 	}
 	for name, rec := range map[string]Record{"full": full, "new": newRecord(testPartition)} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
 )
 
 func TestQueueCoalescesProgress(t *testing.T) {
@@ -71,15 +72,15 @@ func TestEqualSeesEveryField(t *testing.T) {
 func TestHistoryIsNeverChangedInPlace(t *testing.T) {
 	rec := newRecord(testPartition)
 	rec.State = StateMirroring
-	rec.Epochs = []EpochStart{{1, 0}, {2, 50}}
+	rec.Epochs = epoch.History{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 50}}
 	next, _, err := step(rec, Event{Kind: EventEpochSeen, Epoch: 3, Start: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]EpochStart{{1, 0}, {3, 40}}, next.Epochs); diff != "" {
+	if diff := cmp.Diff(epoch.History{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 40}}, next.Epochs); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]EpochStart{{1, 0}, {2, 50}}, rec.Epochs); diff != "" {
+	if diff := cmp.Diff(epoch.History{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 50}}, rec.Epochs); diff != "" {
 		t.Errorf("the record before (-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
 )
 
 // recordVersion is the version of the stored form of a Record. A reader refuses
@@ -15,12 +16,9 @@ const recordVersion = 1
 // noCut is the Cut of a record that has no truncation to make.
 const noCut int64 = -1
 
-// EpochStart is one entry of a partition's history: the first offset of a
-// source leader epoch.
-type EpochStart struct {
-	Epoch int32 `json:"epoch"`
-	Start int64 `json:"start"`
-}
+// EpochStart is one entry of a partition's history: the first offset of a source
+// leader epoch.
+type EpochStart = epoch.Start
 
 // Record is all that is stored of one partition of a mirror. It is a value; its
 // slices are never changed in place, so copies may share them.
@@ -70,8 +68,8 @@ type Record struct {
 	Alignment string `json:"alignment,omitempty"`
 	// Epochs is the history, both fields rising. Unproven: it was rebuilt after a
 	// loss.
-	Epochs   []EpochStart `json:"epochs,omitempty"`
-	Unproven bool         `json:"unproven,omitempty"`
+	Epochs   epoch.History `json:"epochs,omitempty"`
+	Unproven bool          `json:"unproven,omitempty"`
 	// Intent is the revision of the last operator's intent that was followed.
 	Intent int64 `json:"intent,omitempty"`
 }
@@ -152,10 +150,8 @@ func (r Record) validate() error {
 	case r.State == StateULERecovery && r.Cut < 0:
 		return fmt.Errorf("%v: %s without the offset to cut at", r.Partition, r.State)
 	}
-	for i := 1; i < len(r.Epochs); i++ {
-		if a, b := r.Epochs[i-1], r.Epochs[i]; a.Epoch >= b.Epoch || a.Start >= b.Start {
-			return fmt.Errorf("%v: history goes back at epoch %d, offset %d", r.Partition, b.Epoch, b.Start)
-		}
+	if !r.Epochs.Valid() {
+		return fmt.Errorf("%v: history goes back: %v", r.Partition, r.Epochs)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func finish(rec Record, ev Event) (Record, []Effect, error) {
 	case ev.Kind == EventCutNeeded && ev.Cut >= 0:
 		return cutNeeded(rec, ev)
 	case ev.Kind == EventCutDone && rec.State == StateULERecovery:
-		rec.Epochs = before(rec.Epochs, rec.Cut)
+		rec.Epochs = rec.Epochs.TruncateFrom(rec.Cut)
 		rec.Cut, rec.RebuildOf = noCut, cluster.TopicID{}
 		return aligned(rec, ev)
 	case ev.Kind == EventDrained && rec.State == StatePausing:
@@ -120,13 +120,13 @@ func aligned(rec Record, ev Event) (Record, []Effect, error) {
 }
 
 // cutNeeded writes a cut down before it is made (I8). A rebuild of the topic takes
-// all of its partitions along; a paused one is cut when it is resumed, and one that
-// was to be cut already keeps what it has found.
+// all of its partitions along; one that is paused or has failed is cut when it goes on, and
+// one that was to be cut already keeps what it has found.
 func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	rebuild := !ev.RebuildOf.IsZero()
 	switch {
 	case rec.State == StateMirroring, rec.State == StateLogAlignment:
-	case rebuild && (rec.State == StateULERecovery || rec.State == StatePaused):
+	case rebuild && (rec.State == StateULERecovery || rec.State == StatePaused || rec.State == StateFailed && !rec.stopUnfinished()):
 	default:
 		return unfit(rec, ev)
 	}
@@ -139,8 +139,8 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	if rec.Cut < 0 {
 		rec.Cut = ev.Cut
 	}
-	if rec.State == StatePaused {
-		return rec, nil, nil
+	if rec.State == StatePaused || rec.State == StateFailed {
+		return rec, nil, nil // it comes to that when it goes on
 	}
 	return enter(rec, StateULERecovery)
 }
@@ -175,7 +175,7 @@ func epochSeen(rec Record, ev Event) (Record, []Effect, error) {
 	if rec.State != StateMirroring {
 		return unfit(rec, ev)
 	}
-	kept := before(rec.Epochs, ev.Start)
+	kept := rec.Epochs.TruncateFrom(ev.Start)
 	rec.Appended = true
 	if n := len(kept); n > 0 && kept[n-1].Epoch >= ev.Epoch {
 		if kept[n-1].Epoch > ev.Epoch {
@@ -187,15 +187,6 @@ func epochSeen(rec Record, ev Event) (Record, []Effect, error) {
 	}
 	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start})
 	return rec, nil, nil
-}
-
-// before is the history below an offset.
-func before(epochs []EpochStart, offset int64) []EpochStart {
-	n := len(epochs)
-	for n > 0 && epochs[n-1].Start >= offset {
-		n--
-	}
-	return epochs[:n]
 }
 
 // forgive clears the last error.

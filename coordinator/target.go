@@ -22,7 +22,11 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 		return unfit(rec, ev)
 	}
 	if ev.Desired != WantStopped {
-		// Until something was appended, the id binds to nothing.
+		// Until something was appended, the ids bind to nothing.
+		if rec.Appended && len(rec.Sources) > 0 && len(ev.Sources) > 0 && ev.Sources[0] != rec.Sources[0] {
+			return rec, nil, fmt.Errorf("%v: the source cluster has id %s, mirrored was %s: %w",
+				rec.Partition, ev.Sources[0], rec.Sources[0], cluster.ErrClusterReplaced)
+		}
 		if rec.Appended && !ev.TopicID.IsZero() && !rec.TopicID.IsZero() && ev.TopicID != rec.TopicID {
 			return rec, nil, fmt.Errorf("%v: the source topic has id %v, mirrored was %v: %w",
 				rec.Partition, ev.TopicID, rec.TopicID, cluster.ErrTopicReplaced)
@@ -30,7 +34,7 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 		if !ev.TopicID.IsZero() {
 			rec.TopicID = ev.TopicID
 		}
-		if len(rec.Sources) == 0 && len(ev.Sources) > 0 {
+		if len(ev.Sources) > 0 && (len(rec.Sources) == 0 || rec.Sources[0] != ev.Sources[0]) {
 			rec.Sources = ev.Sources
 		}
 	}
@@ -90,11 +94,11 @@ func retryTarget(rec Record) State {
 	if to := target(rec); to != StateFailed {
 		return to
 	}
-	if Legal(StateFailed, rec.Previous) && rec.Previous != StateFailed {
-		return rec.Previous
-	}
 	if rec.Cut >= 0 {
 		return StateULERecovery // still owed (I8)
+	}
+	if Legal(StateFailed, rec.Previous) && rec.Previous != StateFailed {
+		return rec.Previous
 	}
 	return StateLogAlignment
 }
