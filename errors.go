@@ -18,6 +18,10 @@ var (
 	ErrDiverged        = cluster.ErrDiverged
 	ErrTruncated       = cluster.ErrTruncated
 	ErrRetention       = cluster.ErrRetention
+	ErrLoop            = cluster.ErrLoop
+	ErrActive          = cluster.ErrActive
+	ErrLocalWrites     = cluster.ErrLocalWrites
+	ErrNoPosition      = cluster.ErrNoPosition
 	ErrGap             = cluster.ErrGap
 	ErrControlBatch    = cluster.ErrControlBatch
 	ErrTransactional   = cluster.ErrTransactional

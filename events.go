@@ -23,6 +23,13 @@ type Events struct {
 	Stalled func(StalledEvent)
 	// Trimmed: a destination log start followed the source's.
 	Trimmed func(TrimmedEvent)
+	// Skipped: records were deleted at the source before they were copied.
+	Skipped func(SkippedEvent)
+	// Truncated: the tail of a destination log is about to be cut. It is told again
+	// when a cut is repeated after a crash.
+	Truncated func(TruncatedEvent)
+	// Aborted: at a stop, transactions were found open and ended.
+	Aborted func(AbortedEvent)
 	// Topic: a topic was created at the destination, or is refused.
 	Topic func(TopicEvent)
 	// Groups: committed offsets were copied.
@@ -51,6 +58,29 @@ type TrimmedEvent struct {
 	Mirror    string
 	Partition cluster.Partition
 	LogStart  int64
+}
+
+// SkippedEvent is a range of offsets that the destination does not have: the
+// source's retention ran ahead.
+type SkippedEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	Span      cluster.Span
+}
+
+// TruncatedEvent is a range of offsets that is cut from a destination log.
+type TruncatedEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	Span      cluster.Span
+	Why       string
+}
+
+// AbortedEvent names the producers whose transactions a stop has cut in flight.
+type AbortedEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	Producers []int64
 }
 
 // TopicEvent is a topic that was created (Err nil) or is refused.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -49,16 +48,25 @@ type Mirror struct {
 	source      Source
 	destination Destination
 	opts        Options
+	can         abilities
+	traits      fetcher.Traits
+	unclean     *topics.Filter // topics whose log may be cut after an unclean election
 
-	coord    *coordinator.Coordinator
-	fetch    *fetcher.Fetcher
-	events   *eventQueue
-	align    *gatherer[task]
-	resume   *gatherer[task]
-	drain    *gatherer[task]
-	stop     *gatherer[task]
-	aligning underWay
-	kick     chan struct{} // asks for a sync of topics now
+	coord      *coordinator.Coordinator
+	fetch      *fetcher.Fetcher
+	events     *eventQueue
+	align      *gatherer[task]
+	resume     *gatherer[task]
+	drain      *gatherer[task]
+	stop       *gatherer[task]
+	cut        *gatherer[task]
+	fence      *gatherer[task]
+	ahead      *gatherer[cluster.Partition]
+	depart     *gatherer[divergence]
+	aligning   underWay
+	rebuilding underWay // by topic, as partition -1
+	fetching   fetching
+	kick       chan struct{} // asks for a sync of topics now
 
 	phase   atomic.Int32 // of the three below
 	boards  boards
@@ -69,7 +77,7 @@ type Mirror struct {
 // nothing. Source and destination remain the caller's; they are used while Run
 // runs. opts may be nil and is copied.
 func New(name string, source Source, destination Destination, opts *Options) (*Mirror, error) {
-	o, filter, err := opts.normalize()
+	o, filters, err := opts.normalize()
 	errs := []error{validName(name), err}
 	if source == nil {
 		errs = append(errs, errors.New("source: is nil"))
@@ -84,9 +92,12 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 		name: name, source: source, destination: destination, opts: o,
 		events: newEventQueue(), kick: make(chan struct{}, 1),
 	}
-	m.catalog.filter = filter
+	m.catalog.filter, m.unclean = filters.topics, filters.unclean
+	m.can, m.traits = look(source, destination, o), destination.Traits()
 	m.align, m.resume = newGatherer(m.alignAll), newGatherer(m.fetchAll)
 	m.drain, m.stop = newGatherer(m.drainAll), newGatherer(m.stopAll)
+	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
+	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
 		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange,
@@ -123,9 +134,11 @@ func (m *Mirror) work(ctx context.Context) error {
 	group.Go(func() error { return m.coord.Run(ctx) })
 	group.Go(func() error { return m.fetch.Run(ctx) })
 	group.Go(func() error { return m.syncLoop(ctx) })
-	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop} {
+	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop, m.cut, m.fence} {
 		group.Go(func() error { return g.run(ctx) })
 	}
+	group.Go(func() error { return m.ahead.run(ctx) })
+	group.Go(func() error { return m.depart.run(ctx) })
 	return group.Wait()
 }
 
@@ -196,29 +209,6 @@ func (m *Mirror) release(p cluster.Partition) {
 	m.fetch.Remove(ctx, p) // the order is given; only the wait for it ends at once
 }
 
-// reporter passes the fetcher's findings to the coordinator.
-type reporter struct{ m *Mirror }
-
-func (r reporter) Epoch(p cluster.Partition, epoch int32, start int64, ack func(error)) {
-	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventEpochSeen, Epoch: epoch, Start: start, Ack: ack})
-}
-
-func (r reporter) Landed(p cluster.Partition) {
-	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventProgress})
-}
-
-func (r reporter) Failed(p cluster.Partition, err error) {
-	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventFailed, Err: err})
-}
-
-func (r reporter) Stalled(p cluster.Partition, since time.Duration) {
-	emit(r.m.events, r.m.opts.Events.Stalled, StalledEvent{Mirror: r.m.name, Partition: p, Since: since})
-}
-
-func (r reporter) Trimmed(p cluster.Partition, to int64) {
-	emit(r.m.events, r.m.opts.Events.Trimmed, TrimmedEvent{Mirror: r.m.name, Partition: p, LogStart: to})
-}
-
 // boards are the partitions' figures.
 type boards struct {
 	mu sync.RWMutex
@@ -242,6 +232,7 @@ func (b *boards) get(p cluster.Partition) *fetcher.Progress {
 		g := &fetcher.Progress{}
 		g.LogEnd.Store(-1)
 		g.Source.Store(-1)
+		g.Ceiling.Store(-1)
 		b.of[p] = g
 	}
 	return b.of[p]

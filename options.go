@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,9 +41,38 @@ type Options struct {
 	// tried again. Default: 1 s and 300 s.
 	RetryMin, RetryMax time.Duration
 
-	// Fetch tunes the copying.
+	// Fetch tunes the copying, and says what becomes of records that the source's
+	// retention deletes before they were copied (Fetch.RetentionGap).
 	Fetch fetcher.Options
+
+	// Start is where the copy of a topic begins whose destination is empty and to
+	// which this mirror never appended. Topics found later always begin at the
+	// source's log start. Default: the source's log start.
+	Start Start
+	// UncleanRecovery names topics (entries as in Topics) whose destination log may
+	// be cut when the source has lost records that were mirrored already (unclean
+	// leader election). Default: none; such a partition is FAILED, with the offsets
+	// named and nothing cut.
+	UncleanRecovery []string
+	// DiscardLocalWrites lets a start after a stop cut what was written at the
+	// destination meanwhile, when no mirror the other way has taken it to the source.
+	// Default: refused.
+	DiscardLocalWrites bool
+	// Scratch lets a mirror delete a destination log of which nothing tells how much
+	// is the source's, and copy everything anew. Default: refused.
+	Scratch bool
+	// Salvage is given every tail before it is cut. An error keeps it from being
+	// cut; the cut is tried again. [SalvageTo] writes files. Default: tails are not
+	// kept.
+	Salvage func(ctx context.Context, t Tail) error
+	// Positions tells where mirrors the other way stopped, whose destination is this
+	// mirror's source: the state store of that cluster. A failback needs it, and so
+	// does the refusal of loops. Default: the source, when it has that ability.
+	Positions coordinator.Positions
 }
+
+// Start is where a copy begins.
+type Start = fetcher.Start
 
 // Topics names topics. An entry made only of characters that topic names may
 // have is one topic's name ("audit.events"); any other is a regular expression
@@ -53,14 +83,22 @@ type Topics struct {
 	Exclude []string
 }
 
+// filters are the parsed topic entries.
+type filters struct{ topics, unclean *topics.Filter }
+
 // normalize fills in defaults and reports every bad field at once.
-func (o *Options) normalize() (Options, *topics.Filter, error) {
+func (o *Options) normalize() (Options, filters, error) {
 	var v Options
 	if o != nil {
 		v = *o
 	}
-	filter, err := topics.NewFilter(v.Topics.Include, v.Topics.Exclude)
-	errs := []error{err}
+	var f filters
+	var err, uncleanErr error
+	f.topics, err = topics.NewFilter(v.Topics.Include, v.Topics.Exclude)
+	if f.unclean, uncleanErr = topics.NewFilter(v.UncleanRecovery, nil); uncleanErr != nil {
+		uncleanErr = fmt.Errorf("UncleanRecovery: %w", uncleanErr)
+	}
+	errs := []error{err, uncleanErr}
 	for _, d := range []struct {
 		name string
 		d    time.Duration
@@ -102,7 +140,7 @@ func (o *Options) normalize() (Options, *topics.Filter, error) {
 	if v.Store == nil {
 		v.Store = coordinator.NewMemory()
 	}
-	return v, filter, errors.Join(errs...)
+	return v, f, errors.Join(errs...)
 }
 
 // validName applies the rules of topic names to a mirror's name.

@@ -24,7 +24,11 @@ func (p performer) Perform(ctx context.Context, rec coordinator.Record, e coordi
 		p.m.drain.put(t)
 	case coordinator.EffectStop:
 		p.m.stop.put(t)
-	default: // a cut, a raise of epochs: no destination of this library can yet
+	case coordinator.EffectCut:
+		p.m.cut.put(t)
+	case coordinator.EffectRaiseEpoch:
+		p.m.fence.put(t)
+	default:
 		p.m.report(t, coordinator.EventFailed, fmt.Errorf("%s: %w", e.Kind, errors.ErrUnsupported))
 	}
 }
@@ -50,65 +54,6 @@ func current(ts []task) []task {
 		}
 	}
 	return live
-}
-
-// alignAll performs LOG_ALIGNMENT. Each partition's outcome is posted as soon as
-// it is known: one that takes long keeps no other waiting (I10).
-func (m *Mirror) alignAll(ctx context.Context, ts []task) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.AlignmentTimeout)
-	defer cancel()
-	ts = current(ts)
-	targets := make([]fetcher.Target, 0, len(ts))
-	ends := make([]func(), 0, len(ts))
-	begun := ts[:0]
-	for _, t := range ts {
-		end, err := m.aligning.begin(t.ctx, t.rec.Partition)
-		if err != nil {
-			continue // superseded
-		}
-		begun, ends = append(begun, t), append(ends, end)
-		targets = append(targets, fetcher.Target{
-			Stretch: m.stretch(t.rec), TopicID: t.rec.TopicID, Context: t.ctx, Progress: m.boards.get(t.rec.Partition),
-		})
-	}
-	fetcher.Align(ctx, m.source, m.destination, m.destination, targets, func(i int, a fetcher.Aligned) {
-		ends[i]()
-		m.onAligned(begun[i], a)
-	})
-}
-
-func (m *Mirror) onAligned(t task, a fetcher.Aligned) {
-	board := m.boards.get(t.rec.Partition)
-	if a.Source != (cluster.Offsets{}) {
-		board.Source.Store(a.Source.HighWatermark)
-		board.LogStart.Store(a.Source.LogStart)
-	}
-	if a.Err != nil {
-		m.report(t, coordinator.EventFailed, fmt.Errorf("alignment: %w", a.Err))
-		return
-	}
-	board.LogEnd.Store(a.Next)
-	if t.ctx.Err() == nil {
-		m.coord.Post(coordinator.Event{
-			Partition: t.rec.Partition, Kind: coordinator.EventAligned, Seq: t.effect.Seq, How: a.How,
-			Epochs: history(t.rec.Epochs, a), Unproven: len(t.rec.Epochs) == 0,
-		})
-	}
-}
-
-// history is the record's own history below the log end, as far as it agrees
-// with what alignment saw there; else it begins anew with that.
-func history(known []coordinator.EpochStart, a fetcher.Aligned) []coordinator.EpochStart {
-	for len(known) > 0 && known[len(known)-1].Start >= a.Next {
-		known = known[:len(known)-1]
-	}
-	if n := len(known); n > 0 && known[n-1].Epoch == a.LastEpoch {
-		return known
-	}
-	if a.LastEpoch < 0 {
-		return []coordinator.EpochStart{}
-	}
-	return []coordinator.EpochStart{{Epoch: a.LastEpoch, Start: a.Next - 1}}
 }
 
 // fetchAll begins MIRRORING: at the destination's log end, read anew.
@@ -139,9 +84,11 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			strangers = append(strangers, t)
 			continue
 		}
+		m.ceiling(t.rec.Partition, e.LeaderEpoch)
+		m.fetching.put(t)
 		as = append(as, fetcher.Assignment{
-			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: lastEpoch(t.rec.Epochs, e.LogEnd),
-			Trimmed: e.LogStart, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
+			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: t.rec.Epochs.At(e.LogEnd - 1),
+			Trimmed: e.LogStart, Ceiling: e.LeaderEpoch, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
 		})
 	}
 	m.fetch.Assign(as...)
@@ -152,21 +99,21 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 // one knew them: what it appended is compared with the source before it is built
 // upon, and the epoch at the end is the source's to say.
 func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.AlignmentTimeout)
-	defer cancel()
-	targets := make([]fetcher.Target, len(ts))
-	for i, t := range ts {
-		s := m.stretch(t.rec)
-		s.New = false
-		targets[i] = fetcher.Target{Stretch: s, TopicID: t.rec.TopicID, Context: t.ctx}
-	}
-	if len(targets) == 0 {
+	if len(ts) == 0 {
 		return
 	}
-	fetcher.Align(ctx, m.source, m.destination, m.destination, targets, func(i int, a fetcher.Aligned) {
-		t := ts[i]
-		if a.Err != nil {
+	strange := make([]task, len(ts))
+	for i, t := range ts {
+		t.rec.Unproven = true // another worker may have seen epochs that are not on this record
+		strange[i] = t
+	}
+	m.alignTasks(ctx, strange, func(t task, a found) {
+		switch {
+		case a.Err != nil:
 			m.report(t, coordinator.EventFailed, fmt.Errorf("taking over: %w", a.Err))
+			return
+		case a.Cut >= 0:
+			m.part(ctx, t, a)
 			return
 		}
 		m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
@@ -176,9 +123,10 @@ func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
 				return
 			}
 			a.Progress, a.Context = m.boards.get(t.rec.Partition), t.ctx
+			m.fetching.put(t)
 			m.fetch.Assign(a.Assignment)
 		}
-		if a.LastEpoch == lastEpoch(t.rec.Epochs, a.Next) {
+		if a.LastEpoch == t.rec.Epochs.At(a.Next-1) {
 			assign(nil)
 			return
 		}
@@ -186,16 +134,6 @@ func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
 			Partition: t.rec.Partition, Kind: coordinator.EventEpochSeen, Epoch: a.LastEpoch, Start: a.Next - 1, Ack: assign,
 		})
 	})
-}
-
-// lastEpoch is the source epoch of the record before an offset.
-func lastEpoch(epochs []coordinator.EpochStart, before int64) int32 {
-	for i := len(epochs) - 1; i >= 0; i-- {
-		if epochs[i].Start < before {
-			return epochs[i].Epoch
-		}
-	}
-	return cluster.NoEpoch
 }
 
 // drainAll performs PAUSING: out of the fetcher, nothing in flight.

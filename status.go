@@ -33,6 +33,9 @@ type Status struct {
 	Batches int64 `json:"batches"`
 	Bytes   int64 `json:"bytes"`
 	Corrupt int64 `json:"corrupt"`
+	// Skipped and Truncated as in PartitionStatus, all partitions.
+	Skipped   int64 `json:"skipped,omitempty"`
+	Truncated int64 `json:"truncated,omitempty"`
 
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
@@ -79,6 +82,8 @@ func (m *Mirror) Status() Status {
 		s.Batches += p.Batches
 		s.Bytes += p.Bytes
 		s.Corrupt += p.Corrupt
+		s.Skipped += p.Skipped
+		s.Truncated += p.Truncated
 	}
 	slices.SortFunc(details, func(a, b PartitionStatus) int {
 		return cmp.Or(severity(b)-severity(a), cmp.Compare(b.Lag, a.Lag), a.Partition.Compare(b.Partition))

@@ -24,7 +24,8 @@ type stopping struct {
 
 // stopAll performs STOPPING in the order of invariant I6: out of the fetcher,
 // drained, high watermark at the log end, group offsets copied, position stored,
-// late writers fenced.
+// late writers fenced, the leader epoch raised, open transactions aborted, producer
+// ids safe.
 func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	ts = current(ts)
 	ends, err := m.quiet(ctx, ts)
@@ -50,9 +51,18 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 		}
 	}
 	live = m.replicated(ctx, live)
+	m.restore(ctx, recordsOf(live), true)
 	m.copyGroups(ctx, live)
 	live = m.storePositions(ctx, live)
-	m.fenceAll(ctx, live)
+	m.settleAll(ctx, live)
+}
+
+func recordsOf(ss []stopping) []coordinator.Record {
+	recs := make([]coordinator.Record, len(ss))
+	for i, s := range ss {
+		recs[i] = s.rec
+	}
+	return recs
 }
 
 // replicated waits until every log end is below its high watermark.
@@ -141,7 +151,7 @@ func (m *Mirror) storePositions(ctx context.Context, ss []stopping) (stored []st
 		}
 		m.coord.Post(coordinator.Event{
 			Partition: s.rec.Partition, Kind: coordinator.EventPositionRead, Seq: s.effect.Seq,
-			Position: &cluster.Position{Epoch: lastEpoch(s.rec.Epochs, s.lmo), Offset: s.lmo},
+			Position: &cluster.Position{Epoch: s.rec.Epochs.At(s.lmo - 1), Offset: s.lmo},
 			Ack:      func(err error) { ack <- err },
 		})
 	}
@@ -158,28 +168,97 @@ func (m *Mirror) storePositions(ctx context.Context, ss []stopping) (stored []st
 	return stored
 }
 
-// fenceAll locks late writers of ours out and reports STOPPED.
-func (m *Mirror) fenceAll(ctx context.Context, ss []stopping) {
-	fencer, ok := m.destination.(fetcher.Fencer)
-	ends := make([]fetcher.End, len(ss))
-	if ok && len(ss) > 0 {
-		stretches := make([]fetcher.Stretch, len(ss))
+// settleAll makes the topic an ordinary one, step by step, and reports STOPPED. A
+// partition that fails at a step comes back: each can be repeated.
+func (m *Mirror) settleAll(ctx context.Context, ss []stopping) {
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, []cluster.Partition) []error
+	}{
+		{"fence", m.fenceLate},
+		{"raise the leader epoch", m.raiseAtStop},
+		{"abort open transactions", m.abortOpen},
+		{"make producer ids safe", m.guardProducers},
+	} {
+		if len(ss) == 0 {
+			return
+		}
+		ps := make([]cluster.Partition, len(ss))
 		for i, s := range ss {
-			stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: s.rec.Partition}
+			ps[i] = s.rec.Partition
 		}
-		answers, err := fencer.Fence(ctx, stretches)
-		for i := range ss {
-			if ends[i].Err = err; err == nil {
-				ends[i] = answers[i]
+		live := make([]stopping, 0, len(ss))
+		for i, err := range step.do(ctx, ps) {
+			if err != nil {
+				m.report(ss[i].task, coordinator.EventFailed, fmt.Errorf("stop: %s: %w", step.what, err))
+				continue
 			}
+			live = append(live, ss[i])
 		}
+		ss = live
 	}
-	for i, s := range ss {
-		if err := ends[i].Err; err != nil {
-			m.report(s.task, coordinator.EventFailed, fmt.Errorf("stop: fence: %w", err))
-			continue
-		}
+	for _, s := range ss {
 		m.boards.get(s.rec.Partition).LogEnd.Store(s.end.LogEnd)
 		m.report(s.task, coordinator.EventStopped, nil)
 	}
+}
+
+// fenceLate locks late writers of ours out.
+func (m *Mirror) fenceLate(ctx context.Context, ps []cluster.Partition) []error {
+	errs := make([]error, len(ps))
+	if m.can.fencer == nil {
+		return errs
+	}
+	stretches := make([]fetcher.Stretch, len(ps))
+	for i, p := range ps {
+		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
+	}
+	ends, err := m.can.fencer.Fence(ctx, stretches)
+	for i := range errs {
+		if errs[i] = err; err == nil {
+			errs[i] = ends[i].Err
+		}
+	}
+	return errs
+}
+
+// raiseAtStop brings the destination's leader epoch above all that was mirrored, so
+// that what is written from now on is told from the source's records (I5).
+func (m *Mirror) raiseAtStop(ctx context.Context, ps []cluster.Partition) []error {
+	if m.can.raiser == nil || !m.traits.KeepsEpochs {
+		return make([]error, len(ps))
+	}
+	raises := make([]fetcher.EpochRaise, len(ps))
+	for i, p := range ps {
+		raises[i] = fetcher.EpochRaise{Partition: p, Epoch: epochLead}
+		if s, ok := m.coord.Snapshot(p); ok && s.HasPosition {
+			raises[i].Epoch += max(s.Position.Epoch, 0)
+		}
+	}
+	return m.can.raiser.RaiseEpochs(ctx, raises)
+}
+
+// abortOpen ends transactions that the source left open.
+func (m *Mirror) abortOpen(ctx context.Context, ps []cluster.Partition) []error {
+	errs := make([]error, len(ps))
+	if m.can.aborter == nil || !m.traits.ControlBatches {
+		return errs
+	}
+	answers, err := m.can.aborter.AbortOpen(ctx, ps)
+	for i := range errs {
+		if errs[i] = err; err == nil {
+			errs[i] = answers[i].Err
+		}
+		if errs[i] == nil && len(answers[i].Producers) > 0 {
+			emit(m.events, m.opts.Events.Aborted, AbortedEvent{Mirror: m.name, Partition: ps[i], Producers: answers[i].Producers})
+		}
+	}
+	return errs
+}
+
+func (m *Mirror) guardProducers(ctx context.Context, ps []cluster.Partition) []error {
+	if m.can.guard == nil {
+		return make([]error, len(ps))
+	}
+	return m.can.guard.GuardProducers(ctx, ps)
 }

@@ -155,16 +155,24 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 	}
 	m.lookAtEnds(ctx, idle)
 	m.watchEnds(ctx, busy)
+	if low := m.near(ctx, busy); len(low) > 0 {
+		m.raiseAhead(ctx, low)
+	}
+	m.restore(ctx, m.owed(), false)
 }
 
 // want posts what is wanted of every partition of a topic. A partition that
-// refuses because the topic is another one fails.
+// refuses because the topic or the cluster is another one fails.
 func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired, revision int64) {
+	var sources []string
+	if id, _ := m.catalog.pin("", ""); id != "" {
+		sources = []string{id}
+	}
 	for _, p := range partitionsOf(t) {
 		m.coord.Post(coordinator.Event{
-			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID, Revision: revision,
+			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID, Sources: sources, Revision: revision,
 			Ack: func(err error) {
-				if errors.Is(err, cluster.ErrTopicReplaced) {
+				if errors.Is(err, cluster.ErrTopicReplaced) || errors.Is(err, cluster.ErrClusterReplaced) {
 					m.fail(p, err)
 				}
 			},

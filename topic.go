@@ -43,6 +43,10 @@ type PartitionStatus struct {
 	Batches int64 `json:"batches"`
 	Bytes   int64 `json:"bytes"`   // as on the wire
 	Corrupt int64 `json:"corrupt"` // batches that arrived corrupt and were fetched again
+	// Skipped counts offsets that the source deleted before they were copied,
+	// Truncated those that were cut from the destination's log; by this process.
+	Skipped   int64 `json:"skipped,omitempty"`
+	Truncated int64 `json:"truncated,omitempty"`
 
 	LastAppend   *time.Time        `json:"lastAppend,omitempty"`
 	NewestRecord *time.Time        `json:"newestRecord,omitempty"` // timestamp of the newest record copied
@@ -105,6 +109,7 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		Reason: s.Reason, Err: s.Err, Retriable: s.Retriable, Attempts: s.Attempts, Alignment: s.Alignment,
 		SourceStart: g.LogStart.Load(), SourceEnd: g.Source.Load(), DestinationEnd: g.LogEnd.Load(),
 		Records: g.Records.Load(), Batches: g.Batches.Load(), Bytes: g.Bytes.Load(), Corrupt: g.Corrupt.Load(),
+		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(),
 		RetryAt: moment(s.RetryAt), LastAppend: millis(g.Landed.Load()), NewestRecord: millis(g.Newest.Load()),
 	}
 	if out.SourceEnd >= 0 {

@@ -1,0 +1,252 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/topics"
+)
+
+// copyAgain is the Cut of a partition that has nothing to cut and goes with its
+// topic.
+const copyAgain = math.MaxInt64
+
+// partByRebuild has it stored, for every partition of the topic, that the topic is
+// to be deleted and copied again: with its id, so that a crash in between does not
+// delete the new one, and with the committed offsets that go with it.
+func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
+	fail := func(err error) {
+		m.report(t, coordinator.EventFailed, fmt.Errorf("rebuild of topic %s, cut at offset %d: %w", t.rec.Partition.Topic, a.Cut, err))
+	}
+	if m.can.rebuilder == nil {
+		fail(fmt.Errorf("the destination's transport cannot: %w", errors.ErrUnsupported))
+		return
+	}
+	id, _, err := m.can.rebuilder.Describe(ctx, t.rec.Partition.Topic)
+	if err != nil {
+		fail(err)
+		return
+	}
+	owed, err := m.committedOn(ctx, t.rec.Partition.Topic)
+	if err != nil {
+		fail(fmt.Errorf("committed offsets: %w", err))
+		return
+	}
+	topic, _ := m.catalog.get(t.rec.Partition.Topic)
+	if topic.Partitions <= t.rec.Partition.Partition {
+		fail(fmt.Errorf("%w: its partitions are not known yet", cluster.ErrUnavailable))
+		return
+	}
+	for _, p := range partitionsOf(topic) {
+		if p != t.rec.Partition {
+			// One that is stopped, or on its way there, refuses: then the stop is what counts.
+			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventCutNeeded, Cut: copyAgain, RebuildOf: id, Restore: owed[p],
+				How: fmt.Sprintf("copied again since partition %d was to be cut at offset %d", t.rec.Partition.Partition, a.Cut)})
+		}
+	}
+	m.post(t, coordinator.Event{Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, Restore: owed[t.rec.Partition], How: a.How})
+}
+
+// committedOn gives what groups have committed on a topic of the destination.
+func (m *Mirror) committedOn(ctx context.Context, topic string) (map[cluster.Partition][]cluster.GroupOffset, error) {
+	groups, err := m.destination.Groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, g := range groups {
+		if g.Type != "share" {
+			names = append(names, g.Name)
+		}
+	}
+	slices.Sort(names)
+	out := map[cluster.Partition][]cluster.GroupOffset{}
+	if len(names) == 0 {
+		return out, nil
+	}
+	answers, err := m.destination.Committed(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		if err := answers[i].Err; err != nil {
+			return nil, fmt.Errorf("group %s: %w", name, err)
+		}
+		for _, c := range answers[i].Offsets {
+			if c.Partition.Topic == topic && c.Offset >= 0 {
+				out[c.Partition] = append(out[c.Partition], cluster.GroupOffset{Group: name, Offset: c.Offset, Metadata: c.Metadata})
+			}
+		}
+	}
+	return out, nil
+}
+
+// rebuild deletes a topic and creates it again, for those of its partitions that
+// come to ULE_RECOVERY together. The first that comes does it for all: their cuts
+// have been stored, or the topic would not be deleted.
+func (m *Mirror) rebuild(ctx context.Context, ts []task) (ready []task) {
+	topic, old := ts[0].rec.Partition.Topic, ts[0].rec.RebuildOf
+	end, err := m.rebuilding.begin(ctx, cluster.Partition{Topic: topic, Partition: -1})
+	if err != nil {
+		return nil // Run ends
+	}
+	defer end()
+	if err = m.rebuildOnce(ctx, topic, old); err != nil {
+		for _, t := range ts {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("rebuild of topic %s: %w", topic, err))
+		}
+		return nil
+	}
+	return ts
+}
+
+func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.TopicID) error {
+	if m.can.rebuilder == nil {
+		return fmt.Errorf("the destination's transport cannot: %w", errors.ErrUnsupported)
+	}
+	id, was, err := m.can.rebuilder.Describe(ctx, topic)
+	switch {
+	case errors.Is(err, cluster.ErrUnknownTopic): // deleted, and then we crashed
+		if was, err = m.asAtSource(ctx, topic); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case id != old:
+		return nil // rebuilt before
+	default:
+		if err := m.readyToRebuild(ctx, topic, old); err != nil {
+			return err
+		}
+	}
+	_, err = m.can.rebuilder.Rebuild(ctx, topic, old, was)
+	return err
+}
+
+// readyToRebuild saves the tails of all partitions before they go with the topic,
+// once it is stored for each of them that it is copied again.
+func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.TopicID) error {
+	t, _ := m.catalog.get(topic)
+	ps := partitionsOf(t)
+	stored := func(s coordinator.Snapshot) bool { return s.RebuildOf == old || s.State == coordinator.StateStopped }
+	wait, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout)
+	defer cancel()
+	if err := m.coord.Await(wait, ps, stored); err != nil {
+		return fmt.Errorf("%w: not all partitions are ready: %w", cluster.ErrUnavailable, err)
+	}
+	stretches := make([]fetcher.Stretch, len(ps))
+	for i, p := range ps {
+		if s, _ := m.coord.Snapshot(p); s.RebuildOf != old {
+			return fmt.Errorf("%w: partition %d is stopped", cluster.ErrRefused, p.Partition)
+		}
+		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
+	}
+	if err := m.fetch.Remove(ctx, ps...); err != nil {
+		return err
+	}
+	ends, err := m.destination.Ends(ctx, stretches)
+	if err != nil {
+		return err
+	}
+	for i, p := range ps {
+		s, _ := m.coord.Snapshot(p)
+		span := cluster.Span{From: s.Cut, To: ends[i].LogEnd}
+		if err := ends[i].Err; err != nil && !errors.Is(err, cluster.ErrForeignWrite) {
+			return fmt.Errorf("%v: %w", p, err)
+		}
+		if span.Len() == 0 { // nothing there that the source has not
+			continue
+		}
+		if err := m.salvage(ctx, p, span); err != nil {
+			return err
+		}
+		m.told(s.Record, span)
+	}
+	return nil
+}
+
+// asAtSource describes a topic as topics are created at the destination.
+func (m *Mirror) asAtSource(ctx context.Context, topic string) (cluster.NewTopic, error) {
+	t, _ := m.catalog.get(topic)
+	configs, err := m.source.TopicConfigs(ctx, []string{topic})
+	if err == nil {
+		err = configs[0].Err
+	}
+	if err != nil {
+		return cluster.NewTopic{}, fmt.Errorf("source configs: %w", err)
+	}
+	return cluster.NewTopic{Name: topic, Partitions: t.Partitions, ReplicationFactor: -1, Configs: topics.MirrorConfigs(configs[0].Configs)}, nil
+}
+
+// owed are the partitions that are being copied and owe committed offsets to groups.
+func (m *Mirror) owed() (recs []coordinator.Record) {
+	for _, s := range m.coord.All() {
+		if len(s.Restore) > 0 && s.State == coordinator.StateMirroring {
+			recs = append(recs, s.Record)
+		}
+	}
+	return recs
+}
+
+// restore gives committed offsets back that a rebuild took, as far as the logs have
+// come again. The last time, when the topic leaves the mirror, those beyond its end
+// are committed at the end.
+func (m *Mirror) restore(ctx context.Context, recs []coordinator.Record, last bool) {
+	for _, rec := range recs {
+		if len(rec.Restore) == 0 {
+			continue
+		}
+		answers, err := m.destination.Offsets(ctx, []cluster.Partition{rec.Partition})
+		if err == nil {
+			err = answers[0].Err
+		}
+		var upTo int64
+		if err == nil {
+			if upTo = answers[0].HighWatermark; last {
+				rec.Restore = slices.Clone(rec.Restore)
+				for i := range rec.Restore {
+					rec.Restore[i].Offset = min(rec.Restore[i].Offset, upTo)
+				}
+				upTo = copyAgain
+			}
+			err = m.restoreOne(ctx, rec, upTo)
+		}
+		if err != nil { // the next look tries again
+			m.opts.Logger.Warn("committed offsets not restored", "mirror", m.name, "topic", rec.Partition.Topic,
+				"partition", rec.Partition.Partition, "err", err)
+			continue
+		}
+		m.coord.Post(coordinator.Event{Partition: rec.Partition, Kind: coordinator.EventRestored, Start: upTo})
+	}
+}
+
+// restoreOne commits what is owed up to an offset. A group that has members by now,
+// or has committed by itself, is left alone (I11).
+func (m *Mirror) restoreOne(ctx context.Context, rec coordinator.Record, upTo int64) error {
+	var errs []error
+	for _, o := range rec.Restore {
+		if o.Offset > upTo {
+			continue
+		}
+		have, err := m.destination.Committed(ctx, []string{o.Group})
+		if err == nil {
+			err = have[0].Err
+		}
+		if err == nil && slices.ContainsFunc(have[0].Offsets, func(c cluster.Committed) bool { return c.Partition == rec.Partition && c.Offset >= 0 }) {
+			continue
+		}
+		if err == nil {
+			err = m.destination.Commit(ctx, o.Group, []cluster.Committed{{Partition: rec.Partition, Offset: o.Offset, Metadata: o.Metadata}})
+		}
+		if err != nil && !errors.Is(err, cluster.ErrRefused) {
+			errs = append(errs, fmt.Errorf("group %s: %w", o.Group, err))
+		}
+	}
+	return errors.Join(errs...)
+}
