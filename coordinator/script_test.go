@@ -18,6 +18,7 @@ var testPartition = cluster.Partition{Topic: "orders", Partition: 3}
 var scriptErrors = map[string]error{
 	"unreachable":    cluster.ErrUnreachable,
 	"topic-replaced": cluster.ErrTopicReplaced,
+	"diverged":       cluster.ErrDiverged,
 	"truncated":      cluster.ErrTruncated,
 	"canceled":       context.Canceled,
 	"timeout":        cluster.ErrTimeout,
@@ -60,6 +61,13 @@ func scriptEvent(t *testing.T, cmd datadriven.Command) Event {
 		Desired: Desired(strings.ToUpper(cmd.Arg("desired", ""))),
 	}
 	ev.TopicID[0] = byte(cmd.Int(t, "id", 0))
+	ev.RebuildOf[0] = byte(cmd.Int(t, "rebuild-of", 0))
+	if from, ok := cmd.Args["sources"]; ok {
+		ev.Sources = strings.Split(from, ",")
+	}
+	if owed := cmd.Int(t, "restore", -1); owed >= 0 {
+		ev.Restore = []cluster.GroupOffset{{Group: "readers", Offset: owed}, {Group: "billing", Offset: owed / 2}}
+	}
 	if at, ok := cmd.Args["position"]; ok {
 		epoch, offset, _ := strings.Cut(at, "/")
 		e, _ := strconv.Atoi(epoch)
@@ -90,6 +98,15 @@ func describe(r Record) string {
 	}
 	if r.Cut >= 0 {
 		fmt.Fprintf(&b, "cut %d\n", r.Cut)
+	}
+	if !r.RebuildOf.IsZero() {
+		fmt.Fprintf(&b, "rebuild of %d\n", r.RebuildOf[0])
+	}
+	for _, o := range r.Restore {
+		fmt.Fprintf(&b, "owes %s %d\n", o.Group, o.Offset)
+	}
+	if len(r.Sources) > 0 {
+		fmt.Fprintf(&b, "sources %v\n", r.Sources)
 	}
 	if len(r.Epochs) > 0 {
 		fmt.Fprintf(&b, "epochs %v\n", r.Epochs)

@@ -126,6 +126,10 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	rebuild := !ev.RebuildOf.IsZero()
 	switch {
 	case rec.State == StateMirroring, rec.State == StateLogAlignment:
+	case rec.State == StateULERecovery && ev.Cut < rec.Cut: // the logs part further back
+		rec.Cut = ev.Cut
+	case rebuild && rec.State == StateULERecovery && rec.RebuildOf == ev.RebuildOf:
+		return rec, nil, nil // under way
 	case rebuild && (rec.State == StateULERecovery || rec.State == StatePaused || rec.State == StateFailed && !rec.stopUnfinished()):
 	default:
 		return unfit(rec, ev)
