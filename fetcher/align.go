@@ -21,15 +21,19 @@ const (
 	replicationLookMax = time.Second
 )
 
-// Align finds for each target where the common log ends (state LOG_ALIGNMENT):
-// the destination's log has to be empty, or a prefix of the source's, which is
-// found out by comparing records at its end, at its start and in the middle. An
-// empty destination is made to start where the source's log starts. done is called
-// once for each target, by its index, as soon as that one is known, from any
-// goroutine; nothing is done for the target any more then. Align returns when all
-// are known. destination reads the destination's log.
+// Align finds for each target where the common log ends (state LOG_ALIGNMENT), and
+// is also for a partition whose fetch has found that the logs part. What tells is, in
+// this order: the position of the mirror the other way or of the own stop; the
+// history of a running stretch against the source's epochs; the records themselves,
+// compared from the end backwards where nothing else is known, and in any case at
+// the end, at the start and in the middle. An empty destination is made to start
+// where Policy.Start says. Align cuts nothing: it says where (Aligned.Cut), or why
+// the policy does not allow it. done is called once for each target, by its index, as
+// soon as that one is known, from any goroutine; nothing is done for the target any
+// more then. Align returns when all are known. destination reads the destination's
+// log. When ctx ends, the error of what is left says what was waited for.
 func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target, done func(int, Aligned)) {
-	a := aligner{source: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
+	a := &aligner{from: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
 	all := func(err error) {
 		for i := range targets {
 			done(i, Aligned{Cut: -1, Err: err})
@@ -73,7 +77,7 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 }
 
 type aligner struct {
-	source      Source
+	from        Source
 	log         Log
 	destination Reader
 	slots       chan struct{} // taken to read or fill logs, not to wait for replicas (I10)
@@ -83,7 +87,7 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	out := Aligned{Source: o.Offsets, Cut: -1}
 	out.Assignment = Assignment{
 		Stretch: t.Stretch, TopicID: l.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
-		Progress: t.Progress,
+		Ceiling: e.LeaderEpoch, Progress: t.Progress, RoundTrip: e.RoundTrip,
 	}
 	fail := func(err error) Aligned {
 		out.Err = err
@@ -97,29 +101,21 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	case o.Err != nil:
 		return fail(fmt.Errorf("source offsets: %w", o.Err))
 	}
-	if err := endErr(e, t.Stretch); err != nil {
-		return fail(err)
-	}
-	how, empty, err := judgeEnds(t.Stretch.Partition, o.Offsets, e)
-	if err == nil && !empty {
+	err := endErr(e, t.Stretch)
+	if err == nil && e.LogStart < e.LogEnd {
 		e, err = a.replicated(ctx, t.Stretch, e)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	out.How, out.Next = how, e.LogEnd
+	out.Next, out.Trimmed = e.LogEnd, e.LogStart
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
-	switch {
-	case empty && e.LogEnd < o.LogStart:
-		err = a.startAt(ctx, &out, o.Offsets)
-	case !empty:
-		out.LastEpoch, err = a.compare(ctx, t.Stretch.Partition, cluster.Span{From: max(o.LogStart, e.LogStart), To: e.LogEnd})
-	}
-	if err != nil {
+	j := &alignment{aligner: a, t: t, p: t.Stretch.Partition, leader: l.Leader, source: o.Offsets, end: e, out: &out}
+	if err := j.align(ctx); err != nil {
 		return fail(err)
 	}
-	if e.Stopped || t.Stretch.New {
+	if out.Cut < 0 && (e.Stopped || t.Stretch.New) {
 		return a.renew(ctx, out)
 	}
 	return out
@@ -170,71 +166,4 @@ func (a *aligner) renew(ctx context.Context, out Aligned) Aligned {
 	}
 	out.Err = err
 	return out
-}
-
-// judgeEnds compares the ends of the two logs: whether the destination's can be
-// a prefix, and whether it is empty.
-func judgeEnds(p cluster.Partition, o cluster.Offsets, e End) (how string, empty bool, err error) {
-	span := func(from, to int64, err error) error {
-		return &cluster.OffsetError{
-			Partition: p, Span: cluster.Span{From: from, To: to}, Err: err,
-			Detail: fmt.Sprintf("destination log is [%d,%d), source log is [%d,%d)", e.LogStart, e.LogEnd, o.LogStart, o.HighWatermark),
-		}
-	}
-	empty = e.LogStart == e.LogEnd
-	switch {
-	case e.LogEnd > o.HighWatermark:
-		return "", empty, span(o.HighWatermark, e.LogEnd, cluster.ErrDiverged)
-	case empty && e.LogEnd <= o.LogStart:
-		return "empty destination", true, nil
-	case e.LogEnd < o.LogStart:
-		return "", empty, span(e.LogEnd, o.LogStart, cluster.ErrRetention)
-	case empty, e.LogEnd == o.LogStart: // nothing that both have
-		return "logs meet at the destination's end", true, nil
-	}
-	return "records around the destination's end are the source's", false, nil
-}
-
-// startAt makes the empty destination begin with the batch that holds the
-// source's log start; trimming inside it is done when it has been copied.
-func (a *aligner) startAt(ctx context.Context, out *Aligned, o cluster.Offsets) error {
-	p := out.Stretch.Partition
-	starter, ok := a.log.(Starter)
-	if !ok {
-		return &cluster.OffsetError{
-			Partition: p, Span: cluster.Span{From: o.LogStart, To: o.LogStart}, Err: errors.ErrUnsupported,
-			Detail: "the destination cannot start a log above 0",
-		}
-	}
-	start := o.LogStart
-	if o.HighWatermark > o.LogStart {
-		first, err := a.source.Read(ctx, p, o.LogStart, 1)
-		if err != nil {
-			return fmt.Errorf("source log start: %w", err)
-		}
-		if base, ok := firstBase(first); ok {
-			start = min(start, base)
-		}
-	}
-	err := starter.StartAt(ctx, out.Stretch, start, out.filled)
-	if err != nil {
-		return fmt.Errorf("start at offset %d: %w", start, err)
-	}
-	ends, err := a.log.Ends(ctx, []Stretch{out.Stretch})
-	if err == nil {
-		err = ends[0].Err
-	}
-	if err == nil && ends[0].LogEnd != start {
-		err = fmt.Errorf("%w: log ends at %d after it was made to start at %d", cluster.ErrDiverged, ends[0].LogEnd, start)
-	}
-	out.Next, out.Trimmed = start, start
-	out.How = fmt.Sprintf("empty destination, made to start at %d", start)
-	return err
-}
-
-// filled shows the progress of StartAt as the partition's log end.
-func (a *Assignment) filled(done int64) {
-	if a.Progress != nil {
-		a.Progress.LogEnd.Store(done)
-	}
 }

@@ -16,41 +16,53 @@ import (
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
-func TestJudgeEnds_I2(t *testing.T) {
+func TestAlignComparesEnds_I2(t *testing.T) {
+	type bounds struct{ start, end int64 }
 	for _, c := range []struct {
-		name        string
-		source      cluster.Offsets
-		start, end  int64
-		empty       bool
-		err         error
-		from, until int64
+		name         string
+		theirs, ours bounds
+		owned, gaps  bool
+		err          error
+		span         cluster.Span
+		how          string
 	}{
-		{name: "both empty", empty: true},
-		{name: "empty, source from 0", source: cluster.Offsets{HighWatermark: 10}, empty: true},
-		{name: "empty, source from 5", source: cluster.Offsets{LogStart: 5, HighWatermark: 10}, empty: true},
-		{name: "empty above the source's start", source: cluster.Offsets{HighWatermark: 10}, start: 7, end: 7, empty: true},
-		{name: "prefix", source: cluster.Offsets{HighWatermark: 10}, end: 10},
-		{name: "prefix of a trimmed log", source: cluster.Offsets{LogStart: 5, HighWatermark: 10}, start: 2, end: 9},
-		{name: "meets the source's start", source: cluster.Offsets{LogStart: 5, HighWatermark: 10}, end: 5, empty: true},
-		{name: "ends before the source starts", source: cluster.Offsets{LogStart: 5, HighWatermark: 10}, end: 4, err: cluster.ErrRetention, from: 4, until: 5},
-		{name: "longer than the source (C1.9)", source: cluster.Offsets{HighWatermark: 10}, end: 12, err: cluster.ErrDiverged, from: 10, until: 12},
-		{name: "empty beyond the source", source: cluster.Offsets{HighWatermark: 10}, start: 12, end: 12, err: cluster.ErrDiverged, from: 10, until: 12},
-		{name: "source was emptied", source: cluster.Offsets{}, end: 3, err: cluster.ErrDiverged, from: 0, until: 3},
+		{name: "both empty", how: "empty destination"},
+		{name: "empty, source from 0", theirs: bounds{0, 100}, how: "empty destination"},
+		{name: "empty, source from 50", theirs: bounds{50, 100}, how: "empty destination, made to start at 50"},
+		{name: "empty above the source's start", theirs: bounds{0, 100}, ours: bounds{70, 70}, how: "empty destination"},
+		{name: "empty below the source's start, had records", theirs: bounds{50, 100}, ours: bounds{30, 30}, owned: true, how: "empty destination, made to start at 50"},
+		{name: "empty below the source's start, had records, gaps", theirs: bounds{50, 100}, ours: bounds{30, 30}, owned: true, gaps: true, how: "the source's log starts behind it, at 50"},
+		{name: "prefix", theirs: bounds{0, 100}, ours: bounds{0, 100}, how: "records around the destination's end are the source's"},
+		{name: "prefix of a trimmed log", theirs: bounds{50, 100}, ours: bounds{20, 90}, how: "records around the destination's end are the source's"},
+		{name: "meets the source's start, nothing known", theirs: bounds{50, 100}, ours: bounds{0, 50}, err: cluster.ErrNoPosition, span: cluster.Span{From: 0, To: 50}},
+		{name: "meets the source's start, known", theirs: bounds{50, 100}, ours: bounds{0, 50}, owned: true, how: "logs meet at the destination's end"},
+		{name: "ends before the source starts", theirs: bounds{50, 100}, ours: bounds{0, 40}, err: cluster.ErrRetention, span: cluster.Span{From: 40, To: 50}},
+		{name: "ends before the source starts, known", theirs: bounds{50, 100}, ours: bounds{0, 40}, owned: true, err: cluster.ErrRetention, span: cluster.Span{From: 40, To: 50}},
+		{name: "ends before the source starts, gaps, nothing known", theirs: bounds{50, 100}, ours: bounds{0, 40}, gaps: true, err: cluster.ErrNoPosition, span: cluster.Span{From: 0, To: 40}},
+		{name: "ends before the source starts, gaps, known", theirs: bounds{50, 100}, ours: bounds{0, 40}, owned: true, gaps: true, how: "the source's log starts behind it, at 50"},
+		{name: "longer than the source (C1.9)", theirs: bounds{0, 100}, ours: bounds{0, 120}, err: cluster.ErrDiverged, span: cluster.Span{From: 100, To: 120}},
+		{name: "longer than the source, known", theirs: bounds{0, 100}, ours: bounds{0, 120}, owned: true, err: cluster.ErrTruncated, span: cluster.Span{From: 100, To: 120}},
+		{name: "empty beyond the source", theirs: bounds{0, 100}, ours: bounds{120, 120}, err: cluster.ErrDiverged, span: cluster.Span{From: 100, To: 120}},
+		{name: "source was emptied", ours: bounds{0, 30}, err: cluster.ErrDiverged, span: cluster.Span{From: 0, To: 30}},
+		{name: "source has nothing below our start", theirs: bounds{0, 20}, ours: bounds{50, 100}, owned: true, err: cluster.ErrTruncated, span: cluster.Span{From: 20, To: 100}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			how, empty, err := judgeEnds(part(0), c.source, End{LogStart: c.start, LogEnd: c.end})
-			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
-				t.Fatalf("error %v, want %v", err, c.err)
+			src, dst := logs(t, tens(c.theirs.end, 0)[c.theirs.start/10:], tens(c.ours.end, 0)[c.ours.start/10:])
+			src.logs[part(0)].start = c.theirs.start
+			dst.traits.Gaps = c.gaps
+			dst.with(part(0), func(l *destinationLog) { l.start, l.end, l.ours = c.ours.start, c.ours.end, c.owned })
+			got := aligned(t.Context(), src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}, Aligned: c.owned}})[0]
+			if !errors.Is(got.Err, c.err) || (got.Err == nil) != (c.err == nil) {
+				t.Fatalf("error %v, want %v", got.Err, c.err)
 			}
-			if err != nil {
-				var at *cluster.OffsetError
-				if !errors.As(err, &at) || at.Span != (cluster.Span{From: c.from, To: c.until}) {
-					t.Errorf("error %v, want the span [%d,%d)", err, c.from, c.until)
-				}
-				return
-			}
-			if empty != c.empty || how == "" {
-				t.Errorf("empty %v (%q), want %v", empty, how, c.empty)
+			var at *cluster.OffsetError
+			switch {
+			case got.Cut != -1:
+				t.Errorf("cut at %d", got.Cut)
+			case c.err != nil && (!errors.As(got.Err, &at) || at.Span != c.span):
+				t.Errorf("error %v, want the span %v", got.Err, c.span)
+			case c.err == nil && !strings.HasPrefix(got.How, c.how) || c.err == nil && c.how == "":
+				t.Errorf("how %q, want %q", got.How, c.how)
 			}
 		})
 	}
@@ -132,8 +144,8 @@ func TestAlignComparesRecords_I2(t *testing.T) {
 		{"hole on both sides", [][]byte{plain(0, 10, 5, 2), plain(40, 10, 5, 2)}, [][]byte{plain(0, 10, 5, 2), plain(40, 10, 5, 2)}, -1, 2},
 		{"fillers where the source has a hole", [][]byte{plain(0, 10, 5, 2), plain(40, 10, 5, 2)}, [][]byte{plain(0, 10, 5, 2), phantoms(10, 30), plain(40, 10, 5, 2)}, -1, 2},
 		{"fillers at the end", [][]byte{plain(0, 10, 5, 2), plain(40, 10, 5, 2)}, [][]byte{plain(0, 10, 5, 2), phantoms(10, 30)}, -1, -1},
-		{"hole in ours", tens(60, 0), [][]byte{plain(0, 10, 5, 0), plain(50, 10, 5, 0)}, 30, 0},
-		{"hole at the source", [][]byte{plain(0, 10, 5, 0), plain(50, 10, 5, 0)}, tens(60, 0), 30, 0},
+		{"hole in ours", tens(60, 0), [][]byte{plain(0, 10, 5, 0), plain(50, 10, 5, 0)}, 10, 0},
+		{"hole at the source", [][]byte{plain(0, 10, 5, 0), plain(50, 10, 5, 0)}, tens(60, 0), 10, 0},
 		{"our bytes are wrong", tens(20, 0), nil, -2, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,37 +2,11 @@ package fetcher
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
 )
-
-// compare looks whether the two logs hold the same at the end of span, at its
-// start and in its middle, a batch each. It returns the source epoch of the last
-// offset in span.
-func (a *aligner) compare(ctx context.Context, p cluster.Partition, span cluster.Span) (int32, error) {
-	epoch := cluster.NoEpoch
-	for i, at := range []int64{span.To - 1, span.From, span.From + span.Len()/2} {
-		theirs, err := a.source.Read(ctx, p, at, 1)
-		if err != nil {
-			return epoch, fmt.Errorf("source at offset %d: %w", at, err)
-		}
-		ours, err := a.destination.Read(ctx, p, at, 1)
-		if err != nil {
-			return epoch, fmt.Errorf("destination at offset %d: %w", at, err)
-		}
-		e, err := sameAt(p, at, span, theirs, ours)
-		if err != nil {
-			return epoch, err
-		}
-		if i == 0 {
-			epoch = e
-		}
-	}
-	return epoch, nil
-}
 
 // firstBase is the base offset of the first batch in b.
 func firstBase(b []byte) (int64, bool) {
@@ -43,65 +17,80 @@ func firstBase(b []byte) (int64, bool) {
 	return w.Header().Base(), true
 }
 
+// likeness says what counts as the same.
+type likeness struct {
+	// control: transaction markers count, and the producers of transactional records.
+	// It is for destinations that take them as they are.
+	control bool
+	// holes: where only one side has a record, the other's was compacted away.
+	holes bool
+	// epochs: the batches have the same leader epoch.
+	epochs bool
+}
+
 // A side is what one log shows of a stretch of offsets.
 type side struct {
 	span    cluster.Span     // all its records are known
-	records map[int64][]byte // those a consumer sees, each as bytes that are equal only for equal records
+	records map[int64][]byte // those that count, each as bytes that are equal only for equal records
 	epoch   int32            // of the batch; cluster.NoEpoch in a hole
 }
 
 // sideAt reads what b, the log from the batch at or after the offset on, says of
 // the batch or the hole there.
-func sideAt(b []byte, at int64, within cluster.Span) (side, error) {
+func sideAt(b []byte, at int64, within cluster.Span, like likeness) (side, error) {
 	h, err := whole(b)
 	switch {
 	case err != nil:
-		return side{}, err
+		return side{epoch: cluster.NoEpoch}, err
 	case h == nil:
 		return side{span: cluster.Span{From: at, To: within.To}, epoch: cluster.NoEpoch}, nil
 	case h.Base() > at:
 		return side{span: cluster.Span{From: at, To: min(h.Base(), within.To)}, epoch: cluster.NoEpoch}, nil
 	case h.Next() <= at:
-		return side{}, fmt.Errorf("%w: asked for offset %d, got the batch before it, [%d,%d)", cluster.ErrUnavailable, at, h.Base(), h.Next())
+		return side{epoch: cluster.NoEpoch}, fmt.Errorf("%w: asked for offset %d, got the batch before it, [%d,%d)", cluster.ErrUnavailable, at, h.Base(), h.Next())
 	}
 	out := side{span: cluster.Span{From: max(h.Base(), within.From), To: min(h.Next(), within.To)}, epoch: h.LeaderEpoch()}
-	out.records, err = recordsOf(h, out.span)
+	out.records, err = recordsOf(h, out.span, like)
 	return out, err
 }
 
-// sameAt compares the records of both sides where they overlap within span, and
-// gives the source's epoch there. Batches may be cut differently: fillers of the
-// destination stand where the source has a hole.
-func sameAt(p cluster.Partition, at int64, span cluster.Span, theirs, ours []byte) (int32, error) {
-	s, err := sideAt(theirs, at, span)
-	if err != nil {
-		return cluster.NoEpoch, fmt.Errorf("source at offset %d: %w", at, err)
-	}
-	d, err := sideAt(ours, at, span)
-	if err != nil {
-		return cluster.NoEpoch, fmt.Errorf("destination at offset %d: %w", at, err)
-	}
-	first, what := int64(-1), ""
-	look := func(one, other map[int64][]byte, missing string) {
-		for o, record := range one {
-			if o < max(s.span.From, d.span.From) || o >= min(s.span.To, d.span.To) || first >= 0 && o >= first {
-				continue
-			}
-			if twin, ok := other[o]; !ok {
-				first, what = o, missing
-			} else if !bytes.Equal(record, twin) {
-				first, what = o, "the records differ"
-			}
+// A sight is what comparing both logs at one place has shown.
+type sight struct {
+	span  cluster.Span // what both sides know there
+	first int64        // first offset that differs; -1: none
+	what  string       // how
+	same  int          // records that both have, and that are the same
+	epoch int32        // the source's
+}
+
+// sightOf compares the records of both sides where they overlap. Batches may be cut
+// differently: fillers of the destination stand where the source has a hole.
+func sightOf(s, d side, like likeness) sight {
+	out := sight{span: cluster.Span{From: max(s.span.From, d.span.From), To: min(s.span.To, d.span.To)}, first: -1, epoch: s.epoch}
+	differ := func(o int64, what string) {
+		if out.first < 0 || o < out.first {
+			out.first, out.what = o, what
 		}
 	}
-	look(s.records, d.records, "only the source has a record there")
-	look(d.records, s.records, "only the destination has a record there")
-	if first >= 0 {
-		return cluster.NoEpoch, &cluster.OffsetError{
-			Partition: p, Span: cluster.Span{From: first, To: first + 1}, Err: cluster.ErrDiverged, Detail: what,
+	for o, record := range s.records {
+		if o < out.span.From || o >= out.span.To {
+			continue
+		}
+		switch twin, ok := d.records[o]; {
+		case ok && bytes.Equal(record, twin):
+			out.same++
+		case ok:
+			differ(o, "the records differ")
+		case !like.holes:
+			differ(o, "only the source has a record there")
 		}
 	}
-	return s.epoch, nil
+	for o := range d.records {
+		if _, ok := s.records[o]; !ok && !like.holes && o >= out.span.From && o < out.span.To {
+			differ(o, "only the destination has a record there")
+		}
+	}
+	return out
 }
 
 // whole is the first batch of b, checked; nil when there is none.
@@ -114,25 +103,32 @@ func whole(b []byte) (batch.Header, error) {
 	return h, h.Check()
 }
 
-// recordsOf gives the visible records of a batch within span, each as bytes that
-// are equal only for equal records. What no consumer sees (fillers, markers) is
-// left out.
-func recordsOf(h batch.Header, span cluster.Span) (map[int64][]byte, error) {
+// recordsOf gives the records of a batch within span that count, each as bytes that
+// are equal only for equal records. What no consumer sees (fillers, and markers
+// unless they count) is left out.
+func recordsOf(h batch.Header, span cluster.Span, like likeness) (map[int64][]byte, error) {
 	out := map[int64][]byte{}
-	if h.Control() {
+	if h.Control() && !like.control {
 		return out, nil
+	}
+	var prefix []byte
+	if like.control && (h.Control() || h.Transactional()) {
+		prefix = fmt.Appendf(prefix, "producer %d/%d control %v ", h.ProducerID(), h.ProducerEpoch(), h.Control())
+	}
+	if like.epochs {
+		prefix = fmt.Appendf(prefix, "epoch %d ", h.LeaderEpoch())
 	}
 	err := batch.Decode(h, func(r batch.Record) error {
 		if !r.Phantom && r.Offset >= span.From && r.Offset < span.To {
-			out[r.Offset] = render(r)
+			out[r.Offset] = render(prefix, r)
 		}
 		return nil
 	})
 	return out, err
 }
 
-func render(r batch.Record) []byte {
-	b := fmt.Appendf(nil, "%d", r.Timestamp)
+func render(prefix []byte, r batch.Record) []byte {
+	b := fmt.Appendf(bytes.Clone(prefix), "%d", r.Timestamp)
 	field := func(v []byte) {
 		if v == nil {
 			b = append(b, " null"...)

@@ -43,7 +43,10 @@ type destinationLog struct {
 	endsLeft   int // Ends that answer endErr; -1: all
 	misplaced  int // appends at another offset than the end
 	forbidden  bool
-	handed     int   // batches handed over
+	handed     int // batches handed over
+	ours       bool
+	topic      cluster.TopicID
+	leader     int32 // epoch
 	waiting    int64 // bytes handed over, not answered
 	mostWaits  int64
 }
@@ -134,14 +137,14 @@ func (d *destination) work(p cluster.Partition, l *destinationLog) {
 			continue
 		}
 		l.queue = l.queue[1:]
-		res := l.decide(p, a)
+		res := l.decide(p, a, d.traits.Gaps)
 		d.mu.Unlock()
 		a.done(res)
 	}
 }
 
 // decide appends or not. It holds the lock.
-func (l *destinationLog) decide(p cluster.Partition, a *appending) Result {
+func (l *destinationLog) decide(p cluster.Partition, a *appending, gaps bool) Result {
 	l.settle(a)
 	res := Result{Partition: p, Next: l.end}
 	if l.refusing {
@@ -154,7 +157,7 @@ func (l *destinationLog) decide(p cluster.Partition, a *appending) Result {
 	}
 	if f.err == nil || f.lands {
 		for _, b := range a.batches {
-			if b.Base != l.end {
+			if b.Base != l.end && (b.Base < l.end || !gaps) {
 				l.misplaced++
 				l.refusing = true
 				res.Err = cluster.ErrOutOfOrder
@@ -200,7 +203,7 @@ func (d *destination) Ends(ctx context.Context, stretches []Stretch) ([]End, err
 			forgotten = append(forgotten, func() { a.done(res) })
 		}
 		l.queue, l.refusing = nil, false
-		out[i] = End{LogStart: l.start, LogEnd: l.end, HighWatermark: l.end, Stopped: l.stopped}
+		out[i] = End{LogStart: l.start, LogEnd: l.end, HighWatermark: l.end, Stopped: l.stopped, Ours: l.ours, TopicID: l.topic, LeaderEpoch: l.leader}
 		if s.New {
 			l.stopped = false
 			out[i].Stopped = false

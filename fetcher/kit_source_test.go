@@ -51,6 +51,9 @@ type sourceLog struct {
 	highWatermark  int64 // what Offsets answers; -1: the end
 	leaderErr      error
 	divergingEpoch bool
+	epochErrs      []error // answered to EpochEnds first
+	epochAsked     []int32
+	reads          int
 }
 
 type sourceBatch struct {
@@ -197,14 +200,57 @@ func (s *sourceCluster) Offsets(_ context.Context, ps []cluster.Partition) ([]Of
 	return out, nil
 }
 
-func (s *sourceCluster) EpochEnds(context.Context, []EpochQuery) ([]EpochAnswer, error) {
-	return nil, cluster.ErrUnavailable // the fetcher does not ask
+// EpochEnds answers as a leader does: it knows its own epoch before it has a batch.
+func (s *sourceCluster) EpochEnds(ctx context.Context, qs []EpochQuery) ([]EpochAnswer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]EpochAnswer, len(qs))
+	for i, q := range qs {
+		l := s.logs[q.Partition]
+		l.epochAsked = append(l.epochAsked, q.Epoch)
+		switch {
+		case len(l.epochErrs) > 0:
+			out[i].Err, l.epochErrs = l.epochErrs[0], l.epochErrs[1:]
+		case q.Current >= 0 && q.Current != l.leader.Epoch:
+			out[i].Err = cluster.ErrLeaderEpoch
+		default:
+			out[i].EpochEnd = l.epochEnd(q.Epoch)
+		}
+	}
+	return out, ctx.Err()
+}
+
+func (l *sourceLog) epochEnd(asked int32) cluster.EpochEnd {
+	if asked > l.leader.Epoch {
+		return cluster.EpochEnd{Epoch: -1, EndOffset: -1}
+	}
+	e := cluster.EpochEnd{Epoch: asked, EndOffset: l.end()}
+	if asked == l.leader.Epoch {
+		return e
+	}
+	below := false
+	for _, b := range l.batches {
+		if b.epoch > asked {
+			e.EndOffset = b.base
+			break
+		}
+		e.Epoch, below = b.epoch, true
+	}
+	if !below {
+		e.Epoch = asked
+	}
+	return e
 }
 
 func (s *sourceCluster) Read(_ context.Context, p cluster.Partition, offset int64, _ int32) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.logs[p].batches {
+	l := s.logs[p]
+	l.reads++
+	for _, b := range l.batches {
+		if l.highWatermark >= 0 && b.next > l.highWatermark {
+			break
+		}
 		if b.next > offset {
 			return b.bytes, nil
 		}

@@ -1,0 +1,137 @@
+package fetcher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
+)
+
+// common is where the part of the destination's log below keep and the source's log
+// part: keep itself when they do not.
+func (j *alignment) common(ctx context.Context, keep int64) (int64, error) {
+	var h epoch.History
+	if !j.t.Unproven && j.peer == nil {
+		h = j.t.Epochs.TruncateFrom(keep)
+	}
+	end, err := j.byEpochs(ctx, h, keep)
+	if err != nil {
+		return 0, err
+	}
+	if end, err = j.readable(ctx, end); err != nil {
+		return 0, err
+	}
+	span := cluster.Span{From: max(j.source.LogStart, j.end.LogStart), To: end}
+	if span.Len() == 0 {
+		return end, nil
+	}
+	traits := j.log.Traits()
+	like := likeness{control: traits.ControlBatches, holes: traits.Gaps}
+	found, err := j.compare(ctx, span, like)
+	if found < end { // epochs did not show it
+		j.agreed = false
+	}
+	return found, err
+}
+
+// sameBeyond reports whether the source has what stands in the destination's log
+// from a position on: then it is no local data, however it came there.
+func (j *alignment) sameBeyond(ctx context.Context, from int64) (bool, error) {
+	span := cluster.Span{From: max(from, j.end.LogStart), To: j.end.LogEnd}
+	if span.Len() == 0 || span.From < j.source.LogStart || span.To > j.source.HighWatermark {
+		return false, nil
+	}
+	traits := j.log.Traits()
+	like := likeness{control: traits.ControlBatches, epochs: traits.KeepsEpochs}
+	for _, at := range []int64{span.From, span.To - 1, span.From + span.Len()/2} {
+		s, err := j.see(ctx, at, span, like)
+		if err != nil || s.first >= 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// compare gives the end of what both logs have in common within span: it looks at the
+// end, at the start and in the middle, a batch each, and where those differ searches
+// backwards for the last batch that is the same, in ever larger steps, then halving.
+// It takes for granted that logs which have parted do not meet again.
+func (j *alignment) compare(ctx context.Context, span cluster.Span, like likeness) (int64, error) {
+	good, bad := span.From, span.To // below good all is the same, from bad on it is not
+	var seen []sight
+	for i, at := range []int64{span.To - 1, span.From, span.From + span.Len()/2} {
+		s, err := j.see(ctx, at, span, like)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			j.seenAt, j.seen = span.To, s.epoch
+		}
+		if s.first >= 0 && s.first < bad {
+			bad, j.what = s.first, fmt.Sprintf("offset %d: %s", s.first, s.what)
+		}
+		j.evidence += s.same
+		seen = append(seen, s)
+	}
+	if bad == span.To {
+		return bad, nil
+	}
+	for _, s := range seen {
+		good = max(good, s.agreed(bad))
+	}
+	for step, halving := int64(1), false; good < bad; step *= 2 {
+		at := good + (bad-good)/2
+		if !halving {
+			at = max(good, bad-step)
+		}
+		s, err := j.see(ctx, at, span, like)
+		if err != nil {
+			return 0, err
+		}
+		if s.first < 0 && s.same == 0 {
+			s.first, s.what = max(good, s.span.From), "nothing to compare" // proves nothing: rather cut too much
+		}
+		if s.first < 0 {
+			halving = true
+		} else if s.first < bad {
+			bad, j.what = s.first, fmt.Sprintf("offset %d: %s", s.first, s.what)
+		}
+		good = max(good, s.agreed(bad))
+	}
+	return min(good, bad), nil
+}
+
+// agreed is the end of what a sight has shown to be the same, -1 when that is nothing
+// below bad.
+func (s sight) agreed(bad int64) int64 {
+	end := s.first
+	if end < 0 {
+		end = s.span.To
+	}
+	if s.span.From >= bad || end <= s.span.From {
+		return -1
+	}
+	return min(end, bad)
+}
+
+// see compares one batch, or hole, of both logs.
+func (j *alignment) see(ctx context.Context, at int64, span cluster.Span, like likeness) (sight, error) {
+	theirs, err := j.from.Read(ctx, j.p, at, 1)
+	if err != nil {
+		return sight{}, fmt.Errorf("source at offset %d: %w", at, err)
+	}
+	ours, err := j.destination.Read(ctx, j.p, at, 1)
+	if err != nil {
+		return sight{}, fmt.Errorf("destination at offset %d: %w", at, err)
+	}
+	s, err := sideAt(theirs, at, span, like)
+	if err != nil {
+		return sight{}, fmt.Errorf("source at offset %d: %w", at, err)
+	}
+	d, err := sideAt(ours, at, span, like)
+	if err != nil {
+		return sight{}, fmt.Errorf("destination at offset %d: %w", at, err)
+	}
+	return sightOf(s, d, like), nil
+}
