@@ -1,0 +1,174 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// Connections to one broker that do not wait for each other.
+const (
+	slotAsk     = "state-ask"
+	slotRead    = "state-read"
+	slotProduce = "state-produce"
+)
+
+// clusterTries: so often is a cluster asked of which no broker can be reached.
+const clusterTries = 3
+
+func pause(try int) time.Duration { return min(50*time.Millisecond<<min(try, 10), time.Second) }
+
+// sleep waits for d and reports whether ctx is still good.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// question asks one broker about some partitions and puts what is wrong with one of
+// them into errs. The error it returns is everyone's.
+type question func(ctx context.Context, conn *wire.Conn, parts []int32, errs map[int32]error) error
+
+// errNobody says that the cluster's brokers could not even be asked who leads.
+var errNobody = errors.New("no broker answers")
+
+// ask puts a question to the leaders, once, all of them at a time.
+func (t *tail) ask(ctx context.Context, parts []int32, slot string, fresh bool, q question) map[int32]error {
+	errs := make(map[int32]error, len(parts))
+	leaders, err := t.leaders(ctx, fresh)
+	if err != nil {
+		for _, n := range parts {
+			errs[n] = err
+		}
+		return errs
+	}
+	byBroker := map[int32][]int32{}
+	for _, n := range parts {
+		switch l := leaders[n]; {
+		case l.Leader.Broker < 0:
+			errs[n] = fmt.Errorf("%w: partition %d of %s has no leader", cluster.ErrUnavailable, n, t.topic)
+		default:
+			byBroker[l.Leader.Broker] = append(byBroker[l.Leader.Broker], n)
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for broker, group := range byBroker {
+		wg.Go(func() {
+			own := make(map[int32]error, len(group))
+			conn, err := t.conn(ctx, broker, slot)
+			if err == nil {
+				err = q(ctx, conn, group, own)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, n := range group {
+				if errs[n] = own[n]; err != nil {
+					errs[n] = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// askUntil is ask, repeated until ctx ends for partitions that another broker may
+// lead soon. A cluster of which no broker answers is given up earlier.
+func (t *tail) askUntil(ctx context.Context, parts []int32, slot string, q question) error {
+	nobody := 0
+	for try := 0; ; try++ {
+		errs := t.ask(ctx, parts, slot, try > 0, q)
+		var left []int32
+		var last error
+		for _, n := range parts {
+			switch err := errs[n]; {
+			case err == nil:
+			case !passing(err):
+				return err
+			default:
+				left, last = append(left, n), err
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if errors.Is(last, errNobody) {
+			nobody++
+		}
+		if err := t.ended(); err != nil {
+			return err
+		}
+		if parts = left; nobody >= clusterTries || !sleep(ctx, pause(try)) {
+			return last
+		}
+	}
+}
+
+// passing reports errors that go by when leaders move or brokers come back.
+func passing(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, cluster.ErrAuthentication) {
+		return false
+	}
+	for _, p := range []error{cluster.ErrNotLeader, cluster.ErrLeaderEpoch, cluster.ErrUnreachable, cluster.ErrUnavailable,
+		cluster.ErrUnknownOutcome, cluster.ErrTimeout, cluster.ErrUnknownTopic} {
+		if errors.Is(err, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaders are who leads the partitions, by index. It ends the tail when the topic is
+// not the one that was opened.
+func (t *tail) leaders(ctx context.Context, fresh bool) ([]wire.PartitionMetadata, error) {
+	meta, err := t.s.client.Metadata(ctx, []string{t.topic}, fresh)
+	if err != nil {
+		if passing(err) && ctx.Err() == nil {
+			err = errors.Join(errNobody, err)
+		}
+		return nil, err
+	}
+	topic, ok := meta.Topics[t.topic]
+	switch {
+	case !ok:
+		return nil, cluster.ErrUnknownTopic
+	case topic.Err != nil:
+		return nil, topic.Err
+	case topic.ID != t.id:
+		err = fmt.Errorf("%w: %s", cluster.ErrTopicReplaced, t.topic)
+	case len(topic.Partitions) != len(t.all):
+		err = fmt.Errorf("%w: %s has %d partitions, it had %d", cluster.ErrTopicReplaced, t.topic, len(topic.Partitions), len(t.all))
+	}
+	if err != nil {
+		t.end(err)
+		return nil, err
+	}
+	return topic.Partitions, nil
+}
+
+// conn is a connection to a broker. It does not wait long for one that could not be
+// reached just now: leaders may have moved away from it.
+func (t *tail) conn(ctx context.Context, broker int32, slot string) (*wire.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.s.cfg.DialTimeout/4)
+	defer cancel()
+	return t.s.client.Conn(ctx, broker, slot)
+}
+
+// at names the topic of an error.
+func at(topic string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("state topic %s: %w", topic, err)
+}

@@ -1,0 +1,3 @@
+package kafka
+
+func racer(args []string) error { return nil }
