@@ -96,8 +96,7 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		s.takeAll(t, records, from)
 		from.done()
 	} else if part.LogStart > t.next && part.HighWatermark <= part.LogStart {
-		s.fail(t, t.err(t.next, part.LogStart, cluster.ErrRetention, "nothing is left in the source log"))
-		return
+		s.ahead(t, part.LogStart)
 	}
 	if s.mine(t) {
 		s.trim(ctx, t)
@@ -124,12 +123,16 @@ func (s *session) takeAll(t *tracker, records []byte, from *response) {
 	r := newRun(s, t, from)
 	how, err := outcome(0), error(nil)
 	r.batches, how, err = t.take(&w, r.batches, s.f.traits)
+	s.tellSkipped(t)
 	s.dispatch(t, r)
 	switch how {
 	case bad:
 		s.onBad(t, err)
 	case staleView:
 		s.move(t, cluster.Leader{Broker: -1}, fmt.Errorf("%w: a batch has a later one than %d", cluster.ErrLeaderEpoch, t.leader.Epoch))
+	case tooHigh:
+		w.Next()
+		s.raise(t, w.Header().LeaderEpoch())
 	case newEpoch:
 		s.hold(t, &w, from)
 	}
@@ -147,6 +150,7 @@ func (s *session) hold(t *tracker, w *batch.Walker, from *response) {
 	t.begin(epoch)
 	r := newRun(s, t, from)
 	r.batches, _, _ = t.take(w, r.batches, s.f.traits) // the first was found good before; what stops it then is found again
+	s.tellSkipped(t)
 	t.held = r
 	gen := t.gen
 	s.f.report.Epoch(t.partition, epoch, start, func(err error) {

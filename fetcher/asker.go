@@ -109,6 +109,7 @@ func (s *session) learn(ctx context.Context) {
 type judged struct {
 	t   *tracker
 	gen uint32
+	at  cluster.Offsets
 	err error
 }
 
@@ -118,14 +119,17 @@ func (s *session) judge(ctx context.Context, t *tracker) {
 	t.phase = classifying
 	p, next, gen := t.partition, t.next, t.gen
 	s.f.spawn(func() {
+		found := &judged{t: t, gen: gen}
 		answers, err := s.f.source.Offsets(ctx, []cluster.Partition{p})
 		if err == nil {
 			err = answers[0].Err
 		}
 		if err == nil {
-			err = outOfRange(p, next, answers[0].Offsets)
+			found.at = answers[0].Offsets
+			err = outOfRange(p, next, found.at)
 		}
-		s.box.put(message{reason: &judged{t: t, gen: gen, err: err}})
+		found.err = err
+		s.box.put(message{reason: found})
 	})
 }
 
@@ -151,6 +155,14 @@ func (s *session) onJudged(j *judged) {
 		return
 	}
 	t.phase = fetching
+	if j.at != (cluster.Offsets{}) {
+		t.board.LogStart.Store(j.at.LogStart)
+		t.board.Source.Store(j.at.HighWatermark)
+	}
+	if retention(j.err) && t.leap {
+		s.leap(t, j.at)
+		return
+	}
 	if cluster.Retriable(j.err) {
 		s.pause(t, j.err)
 		return

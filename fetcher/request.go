@@ -86,9 +86,9 @@ func (s *session) collect(now time.Time, share int64) {
 				t.member = true
 				s.members++
 			}
-			t.dirty, t.askedGen = false, t.gen
+			t.dirty, t.askedGen, t.asked = false, t.gen, t.from()
 			req.Changed = append(req.Changed, Want{
-				Partition: t.partition, TopicID: t.topicID, Offset: t.from(),
+				Partition: t.partition, TopicID: t.topicID, Offset: t.asked,
 				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: t.ask(share),
 			})
 		case !ready && t.member:

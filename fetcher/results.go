@@ -36,7 +36,8 @@ func (s *session) onResult(ctx context.Context, r *run) {
 // onLanded notes a run that has landed. Only one that was fetched after the last
 // error shows that the error is over.
 func (s *session) onLanded(ctx context.Context, t *tracker, r *run) {
-	t.board.LogEnd.Store(r.result.Next)
+	t.landed = r.result.Next
+	t.board.LogEnd.Store(t.shown())
 	now := time.Now()
 	t.movedAt, t.stalled = now, false
 	if t.phase == fetching && r.gen == t.gen && r.batches[0].Base >= t.doubtful {
@@ -123,7 +124,9 @@ func (s *session) onEnds(l *learnt) {
 			t.phase = fetching
 			t.reset(l.ends[i].LogEnd)
 			t.far = l.ends[i].RoundTrip >= longRound
-			t.board.LogEnd.Store(t.next)
+			t.landed = t.next
+			t.board.LogEnd.Store(t.shown())
+			t.board.Ceiling.Store(l.ends[i].LeaderEpoch)
 			s.look(t)
 		}
 	}
@@ -133,7 +136,10 @@ func (s *session) onEnds(l *learnt) {
 // destination has records.
 func (s *session) trim(ctx context.Context, t *tracker) {
 	to := t.board.LogStart.Load()
-	if to <= t.trimmed || t.trimming || t.board.LogEnd.Load() < to || time.Now().Before(t.trimAfter) {
+	if t.landed < to && t.landed >= t.next && t.told.To >= to {
+		to = t.landed // nothing of what is here is left at the source
+	}
+	if to <= t.trimmed || t.trimming || t.landed < to || time.Now().Before(t.trimAfter) {
 		return
 	}
 	t.trimming = true

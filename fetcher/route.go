@@ -84,6 +84,7 @@ func (f *Fetcher) assign(a Assignment) {
 	old := f.where[p]
 	f.forget(p)
 	pl := &place{t: newTracker(a, f.opts.PartitionBytes)}
+	pl.t.leap = f.traits.Gaps && f.opts.RetentionGap == RetentionContinue
 	f.where[p] = pl
 	f.count.Add(1)
 	if old == nil || old.session == nil {

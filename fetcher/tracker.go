@@ -23,11 +23,17 @@ type tracker struct {
 	want      int32 // bytes asked for in one fetch
 	largest   int32 // bytes of the largest batch seen
 	far       bool  // the destination is a long way off
+	landed    int64 // the destination's log end, as far as it is known
+
+	leap bool         // may go on above what the source's retention has deleted
+	told cluster.Span // was reported as skipped
+	skip cluster.Span // is to be reported as skipped
 
 	// gen rises whenever next is set anew. What was asked for under an older
 	// generation is dropped when it arrives (C11.9).
 	gen      uint32
 	askedGen uint32
+	asked    int64 // offset asked for last
 
 	inflight int64 // bytes handed to the destination and not answered
 	runs     int   // runs handed over and not answered
@@ -62,6 +68,7 @@ func newTracker(a Assignment, want int32) *tracker {
 	t := &tracker{
 		partition: a.Stretch.Partition, topicID: a.TopicID, board: a.Progress, stretch: a.Stretch, next: a.Next,
 		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
+		landed: a.Next,
 	}
 	t.stretch.New = false
 	t.far = a.RoundTrip >= longRound
@@ -69,6 +76,7 @@ func newTracker(a Assignment, want int32) *tracker {
 		t.board = &Progress{}
 	}
 	t.board.LogEnd.Store(a.Next)
+	t.board.Ceiling.Store(a.Ceiling)
 	t.board.setTrouble(nil) // that of an earlier assignment
 	return t
 }
@@ -79,6 +87,7 @@ func (t *tracker) again() *tracker {
 	return &tracker{
 		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
 		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
+		landed: t.landed, leap: t.leap, told: t.told,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
 		phase: learning, unsure: true,
 	}
@@ -126,6 +135,7 @@ const (
 	tookAll   outcome = iota
 	newEpoch          // the next batch begins an epoch that is not stored yet
 	staleView         // a batch's epoch is above the leader epoch we fetched with
+	tooHigh           // a batch's epoch is not below the destination's own (I5)
 	bad               // the batch at the position cannot be mirrored
 )
 
@@ -133,6 +143,7 @@ const (
 // into. It stops before the first batch that begins a new epoch, and at the
 // first that cannot be mirrored. It does not allocate, but for errors.
 func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]cluster.Batch, outcome, error) {
+	ceiling := t.ceiling(traits)
 	for before := *w; w.Next(); before = *w {
 		h := w.Header()
 		if h.Magic() != 2 {
@@ -149,12 +160,18 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]
 		case t.leader.Epoch >= 0 && epoch > t.leader.Epoch:
 			*w = before
 			return into, staleView, nil
+		case epoch >= ceiling:
+			*w = before
+			return into, tooHigh, nil
 		case epoch > t.lastEpoch:
 			*w = before
 			return into, newEpoch, nil
 		case epoch >= 0 && epoch < t.lastEpoch:
 			return into, bad, t.err(h.Base(), h.Next(), cluster.ErrDiverged,
 				fmt.Sprintf("source epoch went back from %d to %d", t.lastEpoch, epoch))
+		}
+		if h.Base() > t.next {
+			t.skipTo(min(h.Base(), t.board.LogStart.Load()))
 		}
 		into = append(into, cluster.Batch{
 			Base: h.Base(), Next: h.Next(), Epoch: epoch, MaxTimestamp: h.MaxTimestamp(), Bytes: h,
@@ -178,7 +195,7 @@ func (t *tracker) check(h batch.Header, traits Traits) error {
 		return t.err(h.Base(), h.Next(), cluster.ErrCorrupt, err.Error())
 	}
 	switch {
-	case h.Base() > t.next && t.board.LogStart.Load() > t.next && !traits.Gaps:
+	case h.Base() > t.next && t.board.LogStart.Load() > t.next && !t.leap:
 		return t.err(t.next, h.Base(), cluster.ErrRetention, "")
 	case h.Base() > t.next && !traits.Gaps:
 		return t.err(t.next, h.Base(), cluster.ErrGap, "")
