@@ -59,6 +59,10 @@ func (c *Cluster) halted(ctx context.Context, stretches []fetcher.Stretch) ([]lo
 // for all of its partitions.
 func (c *Cluster) lookAll(ctx context.Context, stretches []fetcher.Stretch, looks []look) {
 	partitions := partitionsOf(stretches)
+	// A topic may have been deleted and created again, by another process too: what is
+	// remembered of it would give its log the ids of the old one. Where this fails, what
+	// follows says so.
+	_, _ = c.Leaders(ctx, partitions, true)
 	now := time.Now()
 	errs := c.atLeaders(ctx, partitions, slotAsk, func(ctx context.Context, conn *wire.Conn, idx []int, errs []error) error {
 		return lookAt(ctx, conn, partitions, idx, errs, looks)

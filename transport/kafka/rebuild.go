@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
@@ -40,22 +41,8 @@ func (c *Cluster) Rebuild(ctx context.Context, topic string, id cluster.TopicID,
 	case was.Name != topic:
 		return cluster.TopicID{}, fmt.Errorf("topic %s: %w: it is described as %q", topic, cluster.ErrRefused, was.Name)
 	}
-	r := rebuild{c: c, topic: topic, old: id, was: was}
-	var last error
-	for try := 0; ; try++ {
-		if try > 0 && !sleep(ctx, pause(min(try, leaderTries))) {
-			return cluster.TopicID{}, fmt.Errorf("topic %s is not rebuilt yet: %w", topic, errors.Join(ctx.Err(), last))
-		}
-		made, err := r.step(ctx)
-		if err == nil {
-			return made, nil
-		}
-		if !r.passing(err) {
-			return cluster.TopicID{}, fmt.Errorf("topic %s is not rebuilt: %w", topic, err)
-		}
-		last = err
-		c.client.Stale()
-	}
+	r := rebuild{c: c, topic: topic, old: id, was: was, quiet: quiet}
+	return r.run(ctx)
 }
 
 // rebuild is one Rebuild under way. What it has to do is read from the cluster in each
@@ -65,7 +52,34 @@ type rebuild struct {
 	topic string
 	old   cluster.TopicID
 	was   cluster.NewTopic
-	gone  bool // the controller does not have the old topic any more
+	quiet time.Duration // how long the topic stays absent
+	gone  bool          // the controller does not have the old topic any more
+	// absent is when all brokers were first seen without the topic.
+	absent time.Time
+}
+
+// quiet is how long the topic stays absent, everywhere. A worker of another process that
+// still believes in the old log either sends within that time, and is refused, or has
+// rested so long that it looks at the log before it sends (trust). So none of its
+// batches lands in the new log, which would take any as the first.
+const quiet = trust + 200*time.Millisecond
+
+func (r *rebuild) run(ctx context.Context) (cluster.TopicID, error) {
+	var last error
+	for try := 0; ; try++ {
+		if try > 0 && !sleep(ctx, pause(min(try, leaderTries))) {
+			return cluster.TopicID{}, fmt.Errorf("topic %s is not rebuilt yet: %w", r.topic, errors.Join(ctx.Err(), last))
+		}
+		made, err := r.step(ctx)
+		if err == nil {
+			return made, nil
+		}
+		if !r.passing(err) {
+			return cluster.TopicID{}, fmt.Errorf("topic %s is not rebuilt: %w", r.topic, err)
+		}
+		last = err
+		r.c.client.Stale()
+	}
 }
 
 // step looks and does what is next. Without an error the new topic stands and its id is
@@ -81,7 +95,13 @@ func (r *rebuild) step(ctx context.Context) (cluster.TopicID, error) {
 	if missed != nil {
 		return cluster.TopicID{}, missed
 	}
-	if shows(sights, cluster.TopicID{}) && !anyTopic(sights) {
+	if !anyTopic(sights) {
+		if r.absent.IsZero() {
+			r.absent = time.Now()
+		}
+		if time.Since(r.absent) < r.quiet {
+			return cluster.TopicID{}, fmt.Errorf("%w: the topic stays deleted for a moment", cluster.ErrUnavailable)
+		}
 		return cluster.TopicID{}, r.create(ctx)
 	}
 	return r.settled(ctx, sights)
