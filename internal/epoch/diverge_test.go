@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -120,6 +121,18 @@ func pair(script []byte) (ours, theirs twin, common int) {
 	return ours, theirs, common
 }
 
+// TestDivergeFindsTheCommonPrefix runs what FuzzDiverge does on scripts by dice.
+func TestDivergeFindsTheCommonPrefix(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	script := make([]byte, 64)
+	for range 5000 {
+		for i := range script {
+			script[i] = byte(dice.IntN(256))
+		}
+		search(t, script, uint8(dice.IntN(256)))
+	}
+}
+
 // FuzzDiverge runs the whole search against a leader that looks at every record, and
 // compares with the common prefix found by force.
 func FuzzDiverge(f *testing.F) {
@@ -127,46 +140,48 @@ func FuzzDiverge(f *testing.F) {
 		f.Add([]byte(s), uint8(0))
 		f.Add([]byte(s), uint8(7))
 	}
-	f.Fuzz(func(t *testing.T, script []byte, lost uint8) {
-		ours, theirs, common := pair(script)
-		h := ours.history()
-		whole := int(lost)%4 != 1 || len(h) < 2
-		if !whole {
-			h = h[1:] // what came before the mirror's first record of its history
+	f.Fuzz(search)
+}
+
+func search(t *testing.T, script []byte, lost uint8) {
+	ours, theirs, common := pair(script)
+	h := ours.history()
+	whole := int(lost)%4 != 1 || len(h) < 2
+	if !whole {
+		h = h[1:] // what came before the mirror's first record of its history
+	}
+	if !h.Valid() {
+		t.Fatalf("history %v", h)
+	}
+	leader := max(theirs.latest(), ours.latest()) + 1
+	latest, ok := h.Latest()
+	if !ok {
+		return
+	}
+	cut, ask, done := int64(len(ours)), latest.Epoch, false
+	for rounds := 0; !done; rounds++ {
+		if rounds > len(h) {
+			t.Fatalf("no end after %d rounds", rounds)
 		}
-		if !h.Valid() {
-			t.Fatalf("history %v", h)
+		a := theirs.end(ask, leader)
+		if mine := theirs.history().Assign(leader, int64(len(theirs))).EndFor(ask, int64(len(theirs))); len(theirs) > 0 && mine != a {
+			t.Fatalf("%v: EndFor(%d) = %v, by force %v", theirs, ask, mine, a)
 		}
-		leader := max(theirs.latest(), ours.latest()) + 1
-		latest, ok := h.Latest()
-		if !ok {
-			return
+		next, lower, over := h.Diverge(a, cut)
+		if next > cut || next < 0 || lower >= ask {
+			t.Fatalf("%d to %d, then epoch %d after %d", cut, next, lower, ask)
 		}
-		cut, ask, done := int64(len(ours)), latest.Epoch, false
-		for rounds := 0; !done; rounds++ {
-			if rounds > len(h) {
-				t.Fatalf("no end after %d rounds", rounds)
-			}
-			a := theirs.end(ask, leader)
-			if mine := theirs.history().Assign(leader, int64(len(theirs))).EndFor(ask, int64(len(theirs))); len(theirs) > 0 && mine != a {
-				t.Fatalf("%v: EndFor(%d) = %v, by force %v", theirs, ask, mine, a)
-			}
-			next, lower, over := h.Diverge(a, cut)
-			if next > cut || next < 0 || lower >= ask {
-				t.Fatalf("%d to %d, then epoch %d after %d", cut, next, lower, ask)
-			}
-			cut, ask, done = next, lower, over
-			if ask < 0 {
-				break
-			}
+		cut, ask, done = next, lower, over
+		if ask < 0 {
+			break
 		}
-		switch {
-		case done && cut != int64(common):
-			t.Errorf("ours %v\ntheirs %v\ncut at %d, common is %d", ours, theirs, cut, common)
-		case !done && cut < int64(common):
-			t.Errorf("ours %v\ntheirs %v\nran out at %d, though %d are common", ours, theirs, cut, common)
-		case !done && whole && cut != 0:
-			t.Errorf("ours %v\ntheirs %v\na whole history ran out at %d", ours, theirs, cut)
-		}
-	})
+	}
+	switch {
+	case done && cut != int64(common):
+		t.Errorf("ours %v\ntheirs %v\ncut at %d, common is %d", ours, theirs, cut, common)
+	case !done && cut < int64(common):
+		t.Errorf("ours %v\ntheirs %v\nran out at %d, though %d are common", ours, theirs, cut, common)
+	case !done && whole && cut != 0:
+		t.Errorf("ours %v\ntheirs %v\na whole history ran out at %d", ours, theirs, cut)
+	}
 }
