@@ -111,7 +111,7 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	out.Next, out.Trimmed = e.LogEnd, e.LogStart
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
-	j := &alignment{aligner: a, t: t, p: t.Stretch.Partition, leader: l.Leader, source: o.Offsets, end: e, out: &out}
+	j := &alignment{aligner: a, t: t, p: t.Stretch.Partition, leader: l.Leader, source: o.Offsets, end: e, out: &out, seenAt: -1, seen: cluster.NoEpoch}
 	if err := j.align(ctx); err != nil {
 		return fail(err)
 	}
