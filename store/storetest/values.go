@@ -47,7 +47,7 @@ func fill(v reflect.Value, n *int) error {
 	switch v.Kind() {
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int, reflect.Int32, reflect.Int64:
+	case reflect.Int, reflect.Int16, reflect.Int32, reflect.Int64:
 		v.SetInt(int64(*n))
 	case reflect.Uint8:
 		v.SetUint(uint64(*n%255 + 1))
@@ -62,6 +62,9 @@ func fill(v reflect.Value, n *int) error {
 			}
 			v.SetMapIndex(key, value)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(v.Elem(), n)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		return fillAll(n, v.Index(0), v.Index(1))
