@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
@@ -77,10 +78,12 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 			whole = append(whole, cutting[i])
 		}
 	}
+	var under sync.WaitGroup // a slow topic keeps no other waiting (I10)
 	for _, of := range rebuilds {
-		whole = append(whole, m.rebuild(ctx, of)...)
+		under.Go(func() { m.afterCut(ctx, m.rebuild(ctx, of)) })
 	}
 	m.afterCut(ctx, whole)
+	under.Wait()
 }
 
 // told tells of a tail that is about to go (I9).

@@ -172,13 +172,13 @@ func TestStartAfterStopDiverged(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.reach(t, orders, coordinator.StateFailed)
-	wantIs(t, s.Err, mirror.ErrDiverged)
+	wantIs(t, s.Err, mirror.ErrLocalWrites)
 	var where *cluster.OffsetError
 	if !errors.As(s.Err, &where) || where.Span.From < 100 || where.Span.From > 106 || s.Retriable {
 		t.Errorf("failed: %s", show(s))
 	}
 	kafkatest.Eventually(t, 5*time.Second, func(context.Context) error {
-		if e, ok := log.failure(orders); !ok || e.Offset != where.Span.From || !errors.Is(e.Err, mirror.ErrDiverged) {
+		if e, ok := log.failure(orders); !ok || e.Offset != where.Span.From || !errors.Is(e.Err, mirror.ErrLocalWrites) {
 			return fmt.Errorf("event %+v", e)
 		}
 		return nil
@@ -211,7 +211,7 @@ func TestStartBehindFence(t *testing.T) {
 	}
 	s := r.reach(t, orders, coordinator.StateFailed)
 	var where *cluster.OffsetError
-	if !errors.Is(s.Err, mirror.ErrDiverged) || !errors.As(s.Err, &where) || where.Span.From != 100 || s.Retriable {
+	if !errors.Is(s.Err, mirror.ErrLocalWrites) || !errors.As(s.Err, &where) || where.Span.From != 100 || s.Retriable {
 		t.Errorf("failed: %s", show(s))
 	}
 	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 101 {

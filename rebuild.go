@@ -10,7 +10,6 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
-	"github.com/clustermirror/mirror/topics"
 )
 
 // copyAgain is the Cut of a partition that has nothing to cut and goes with its
@@ -28,7 +27,7 @@ func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
 		fail(fmt.Errorf("the destination's transport cannot: %w", errors.ErrUnsupported))
 		return
 	}
-	id, _, err := m.can.rebuilder.Describe(ctx, t.rec.Partition.Topic)
+	id, was, err := m.can.rebuilder.Describe(ctx, t.rec.Partition.Topic)
 	if err != nil {
 		fail(err)
 		return
@@ -46,11 +45,13 @@ func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
 	for _, p := range partitionsOf(topic) {
 		if p != t.rec.Partition {
 			// One that is stopped, or on its way there, refuses: then the stop is what counts.
-			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventCutNeeded, Cut: copyAgain, RebuildOf: id, Restore: owed[p],
+			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventCutNeeded, Cut: copyAgain, RebuildOf: id, RebuildAs: &was, Restore: owed[p],
 				How: fmt.Sprintf("copied again since partition %d was to be cut at offset %d", t.rec.Partition.Partition, a.Cut)})
 		}
 	}
-	m.post(t, coordinator.Event{Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, Restore: owed[t.rec.Partition], How: a.How})
+	m.post(t, coordinator.Event{
+		Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, RebuildAs: &was, Restore: owed[t.rec.Partition], How: a.How,
+	})
 }
 
 // committedOn gives what groups have committed on a topic of the destination.
@@ -91,13 +92,13 @@ func (m *Mirror) committedOn(ctx context.Context, topic string) (map[cluster.Par
 // come to ULE_RECOVERY together. The first that comes does it for all: their cuts
 // have been stored, or the topic would not be deleted.
 func (m *Mirror) rebuild(ctx context.Context, ts []task) (ready []task) {
-	topic, old := ts[0].rec.Partition.Topic, ts[0].rec.RebuildOf
+	topic, old, as := ts[0].rec.Partition.Topic, ts[0].rec.RebuildOf, ts[0].rec.RebuildAs
 	end, err := m.rebuilding.begin(ctx, cluster.Partition{Topic: topic, Partition: -1})
 	if err != nil {
 		return nil // Run ends
 	}
 	defer end()
-	if err = m.rebuildOnce(ctx, topic, old); err != nil {
+	if err = m.rebuildOnce(ctx, topic, old, as); err != nil {
 		for _, t := range ts {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("rebuild of topic %s: %w", topic, err))
 		}
@@ -106,16 +107,13 @@ func (m *Mirror) rebuild(ctx context.Context, ts []task) (ready []task) {
 	return ts
 }
 
-func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.TopicID) error {
-	if m.can.rebuilder == nil {
+func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.TopicID, as *cluster.NewTopic) error {
+	if m.can.rebuilder == nil || as == nil {
 		return fmt.Errorf("the destination's transport cannot: %w", errors.ErrUnsupported)
 	}
-	id, was, err := m.can.rebuilder.Describe(ctx, topic)
+	id, _, err := m.can.rebuilder.Describe(ctx, topic)
 	switch {
 	case errors.Is(err, cluster.ErrUnknownTopic): // deleted, and then we crashed
-		if was, err = m.asAtSource(ctx, topic); err != nil {
-			return err
-		}
 	case err != nil:
 		return err
 	case id != old:
@@ -125,7 +123,7 @@ func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.Topi
 			return err
 		}
 	}
-	_, err = m.can.rebuilder.Rebuild(ctx, topic, old, was)
+	_, err = m.can.rebuilder.Rebuild(ctx, topic, old, *as)
 	return err
 }
 
@@ -169,19 +167,6 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 		m.told(s.Record, span)
 	}
 	return nil
-}
-
-// asAtSource describes a topic as topics are created at the destination.
-func (m *Mirror) asAtSource(ctx context.Context, topic string) (cluster.NewTopic, error) {
-	t, _ := m.catalog.get(topic)
-	configs, err := m.source.TopicConfigs(ctx, []string{topic})
-	if err == nil {
-		err = configs[0].Err
-	}
-	if err != nil {
-		return cluster.NewTopic{}, fmt.Errorf("source configs: %w", err)
-	}
-	return cluster.NewTopic{Name: topic, Partitions: t.Partitions, ReplicationFactor: -1, Configs: topics.MirrorConfigs(configs[0].Configs)}, nil
 }
 
 // owed are the partitions that are being copied and owe committed offsets to groups.

@@ -6,6 +6,7 @@ package cluster
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -105,17 +106,26 @@ type Topic struct {
 
 // TopicConfig is one explicit topic setting.
 type TopicConfig struct {
-	Name  string
-	Value string
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // NewTopic is a topic to be created. ReplicationFactor -1 means the cluster's
 // default.
 type NewTopic struct {
-	Name              string
-	Partitions        int32
-	ReplicationFactor int16
-	Configs           []TopicConfig
+	Name              string        `json:"name"`
+	Partitions        int32         `json:"partitions"`
+	ReplicationFactor int16         `json:"replicationFactor"`
+	Configs           []TopicConfig `json:"configs,omitempty"`
+}
+
+// Equal reports whether both describe the same topic, or nothing.
+func (t *NewTopic) Equal(o *NewTopic) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return t.Name == o.Name && t.Partitions == o.Partitions && t.ReplicationFactor == o.ReplicationFactor &&
+		slices.Equal(t.Configs, o.Configs)
 }
 
 // GroupState is how a consumer group stands, in Kafka's words ("Empty",

@@ -33,7 +33,7 @@ const (
 	// EventEpochRaised: EPOCH_FENCING is finished.
 	EventEpochRaised EventKind = "epoch-raised"
 	// EventCutNeeded: the logs part at offset Cut. How says how that was found;
-	// RebuildOf and Restore are set where the cut is a rebuild of the topic, which
+	// RebuildOf, RebuildAs and Restore are set where the cut is a rebuild of the topic, which
 	// concerns partitions that have nothing to cut too. MIRRORING, LOG_ALIGNMENT;
 	// ULE_RECOVERY, PAUSED and FAILED too when RebuildOf is set.
 	EventCutNeeded EventKind = "cut-needed"
@@ -79,6 +79,7 @@ type Event struct {
 	Sources   []string      // must not be changed after Post
 	Restore   []cluster.GroupOffset
 	RebuildOf cluster.TopicID
+	RebuildAs *cluster.NewTopic // must not be changed after Post
 	Unproven  bool
 	Position  *cluster.Position // must not be changed after Post
 	Err       error

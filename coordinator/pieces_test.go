@@ -55,6 +55,8 @@ func TestEqualSeesEveryField(t *testing.T) {
 			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
 		case reflect.Struct:
 			f.Field(1).SetInt(f.Field(1).Int() + 7)
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
 		case reflect.Array:
 			f.Index(3).SetUint(9)
 		default:

@@ -50,6 +50,8 @@ type Record struct {
 	// RebuildOf: the cut is made by deleting the destination's topic that has this id
 	// and copying it again; zero when it is not.
 	RebuildOf cluster.TopicID `json:"rebuildOf,omitzero"`
+	// RebuildAs is how it is created again. It is never changed in place.
+	RebuildAs *cluster.NewTopic `json:"rebuildAs,omitempty"`
 	// Restore are committed offsets that a rebuild has taken from groups, to be given
 	// back when the log reaches them.
 	Restore []cluster.GroupOffset `json:"restore,omitempty"`
@@ -94,7 +96,8 @@ func (r Record) stopUnfinished() bool {
 
 // equal reports whether two records say the same.
 func (r Record) equal(o Record) bool {
-	if !slices.Equal(r.Epochs, o.Epochs) || !slices.Equal(r.Sources, o.Sources) || !slices.Equal(r.Restore, o.Restore) {
+	if !slices.Equal(r.Epochs, o.Epochs) || !slices.Equal(r.Sources, o.Sources) || !slices.Equal(r.Restore, o.Restore) ||
+		!r.RebuildAs.Equal(o.RebuildAs) {
 		return false
 	}
 	a, b := r, o

@@ -86,7 +86,7 @@ func finish(rec Record, ev Event) (Record, []Effect, error) {
 		return cutNeeded(rec, ev)
 	case ev.Kind == EventCutDone && rec.State == StateULERecovery:
 		rec.Epochs = rec.Epochs.TruncateFrom(rec.Cut)
-		rec.Cut, rec.RebuildOf = noCut, cluster.TopicID{}
+		rec.Cut, rec.RebuildOf, rec.RebuildAs = noCut, cluster.TopicID{}, nil
 		return aligned(rec, ev)
 	case ev.Kind == EventDrained && rec.State == StatePausing:
 		return settle(forgive(rec), StatePaused)
@@ -95,7 +95,7 @@ func finish(rec Record, ev Event) (Record, []Effect, error) {
 			rec.Position, rec.HasPosition = *ev.Position, true
 		}
 		// A cut that was owed is void: the next stretch is aligned anew.
-		rec.Cut, rec.RebuildOf = noCut, cluster.TopicID{}
+		rec.Cut, rec.RebuildOf, rec.RebuildAs = noCut, cluster.TopicID{}, nil
 		return settle(forgive(rec), StateStopped)
 	}
 	return unfit(rec, ev)
@@ -138,7 +138,7 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 		rec.Alignment = ev.How
 	}
 	if rebuild {
-		rec.RebuildOf, rec.Restore = ev.RebuildOf, ev.Restore
+		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, ev.Restore
 	}
 	if rec.Cut < 0 {
 		rec.Cut = ev.Cut

@@ -59,7 +59,7 @@ var outside = map[string][]string{
 	"github.com/google/go-cmp":       {"transport/transporttest", "store/storetest", "internal/datadriven"},
 	"github.com/klauspost/compress":  {"internal/batch", "internal/wire", "verify", "transport/...", "bench/..."},
 	"github.com/pierrec/lz4/v4":      {"internal/batch", "internal/wire", "verify", "transport/...", "bench/..."},
-	"github.com/segmentio/kafka-go":  {"internal/wire", "transport/kafka/...", "cmd/...", "examples/...", "bench/..."},
+	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "cmd/...", "examples/...", "bench/..."},
 	"github.com/twmb/franz-go":       {"examples/...", "bench/...", "internal/kafkatest/..."},
 	"github.com/twmb/franz-go/pkg/kmsg": {"internal/wire", "internal/metalog", "transport/...", "store/...",
 		"internal/kafkatest/...", "bench/..."},
