@@ -46,6 +46,7 @@ func standing(now *value) *value {
 func (t *tail) change(ctx context.Context, wants []*want) {
 	c := changes{t: t, left: wants}
 	defer c.forget(wants)
+	var nobody patience
 	for fails := 0; len(c.left) > 0; {
 		piles := c.round()
 		if len(piles) == 0 {
@@ -65,11 +66,12 @@ func (t *tail) change(ctx context.Context, wants []*want) {
 			continue
 		}
 		c.last, c.fresh = trouble, false
-		if fails++; !passing(trouble) || errors.Is(trouble, errNobody) && fails >= clusterTries || !sleep(ctx, pause(fails)) {
+		if !passing(trouble) || nobody.over(trouble) || !sleep(ctx, pause(fails)) {
 			c.collect()
 			c.fail(at(t.topic, trouble))
 			return
 		}
+		fails++
 	}
 }
 

@@ -39,6 +39,7 @@ func (t *tail) read(ctx context.Context, r *reader) error {
 		if err := f.turn(ctx); err != nil {
 			return err
 		}
+		r.turns++
 	}
 }
 

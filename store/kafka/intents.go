@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -51,6 +50,7 @@ type pair struct {
 // appended without our knowing is appended again.
 func (t *tail) log(ctx context.Context, part int32, pairs []pair) error {
 	fails := 0
+	var nobody patience
 	for len(pairs) > 0 {
 		p := &pile{part: part}
 		n := 0
@@ -62,9 +62,10 @@ func (t *tail) log(ctx context.Context, part int32, pairs []pair) error {
 			pairs, fails = pairs[n:], 0
 			continue
 		}
-		if fails++; !passing(err) || errors.Is(err, errNobody) && fails >= clusterTries || !sleep(ctx, pause(fails)) {
+		if !passing(err) || nobody.over(err) || !sleep(ctx, pause(fails)) {
 			return at(t.topic, err)
 		}
+		fails++
 	}
 	return nil
 }

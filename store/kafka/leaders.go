@@ -18,8 +18,29 @@ const (
 	slotProduce = "state-produce"
 )
 
-// clusterTries: so often is a cluster asked of which no broker can be reached.
-const clusterTries = 3
+// A cluster of which no broker answers is given up after so many tries or so long.
+const (
+	nobodyTries = 3
+	nobodyTime  = 3 * time.Second
+)
+
+// patience counts tries at a cluster of which no broker answers.
+type patience struct {
+	since time.Time
+	tries int
+}
+
+// over reports whether err, and those before it, are enough to give up.
+func (p *patience) over(err error) bool {
+	if !errors.Is(err, errNobody) {
+		*p = patience{}
+		return false
+	}
+	if p.tries++; p.tries == 1 {
+		p.since = time.Now()
+	}
+	return p.tries >= nobodyTries || time.Since(p.since) > nobodyTime
+}
 
 func pause(try int) time.Duration { return min(50*time.Millisecond<<min(try, 10), time.Second) }
 
@@ -40,7 +61,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type question func(ctx context.Context, conn *wire.Conn, parts []int32, errs map[int32]error) error
 
 // errNobody says that the cluster's brokers could not even be asked who leads.
-var errNobody = errors.New("no broker answers")
+var errNobody = fmt.Errorf("%w: no broker answers", cluster.ErrUnreachable)
 
 // ask puts a question to the leaders, once, all of them at a time.
 func (t *tail) ask(ctx context.Context, parts []int32, slot string, fresh bool, q question) map[int32]error {
@@ -86,7 +107,7 @@ func (t *tail) ask(ctx context.Context, parts []int32, slot string, fresh bool, 
 // askUntil is ask, repeated until ctx ends for partitions that another broker may
 // lead soon. A cluster of which no broker answers is given up earlier.
 func (t *tail) askUntil(ctx context.Context, parts []int32, slot string, q question) error {
-	nobody := 0
+	var nobody patience
 	for try := 0; ; try++ {
 		errs := t.ask(ctx, parts, slot, try > 0, q)
 		var left []int32
@@ -103,13 +124,10 @@ func (t *tail) askUntil(ctx context.Context, parts []int32, slot string, q quest
 		if len(left) == 0 {
 			return nil
 		}
-		if errors.Is(last, errNobody) {
-			nobody++
-		}
 		if err := t.ended(); err != nil {
 			return err
 		}
-		if parts = left; nobody >= clusterTries || !sleep(ctx, pause(try)) {
+		if parts = left; nobody.over(last) || !sleep(ctx, pause(try)) {
 			return last
 		}
 	}
@@ -132,11 +150,8 @@ func passing(err error) bool {
 // leaders are who leads the partitions, by index. It ends the tail when the topic is
 // not the one that was opened.
 func (t *tail) leaders(ctx context.Context, fresh bool) ([]wire.PartitionMetadata, error) {
-	meta, err := t.s.client.Metadata(ctx, []string{t.topic}, fresh)
+	meta, err := t.s.metadata(ctx, []string{t.topic}, fresh, t.s.cfg.DialTimeout/4)
 	if err != nil {
-		if passing(err) && ctx.Err() == nil {
-			err = errors.Join(errNobody, err)
-		}
 		return nil, err
 	}
 	topic, ok := meta.Topics[t.topic]
@@ -155,6 +170,17 @@ func (t *tail) leaders(ctx context.Context, fresh bool) ([]wire.PartitionMetadat
 		return nil, err
 	}
 	return topic.Partitions, nil
+}
+
+// metadata looks at the cluster. When no broker answers in time, it is unreachable.
+func (s *Store) metadata(ctx context.Context, topics []string, fresh bool, within time.Duration) (*wire.Metadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	meta, err := s.client.Metadata(ctx, topics, fresh)
+	if err != nil && passing(err) {
+		err = fmt.Errorf("%w: %w", errNobody, err)
+	}
+	return meta, err
 }
 
 // conn is a connection to a broker. It does not wait long for one that could not be

@@ -85,6 +85,7 @@ type reader struct {
 	parts  []int32
 	cancel context.CancelFunc
 	done   chan struct{}
+	turns  int // answers that were taken; to be read when done is closed
 }
 
 func (r *reader) stop() {
@@ -106,9 +107,9 @@ func (t *tail) run() {
 			r.stop()
 		}
 	}()
-	unknown, fails := 0, 0
+	unknown, fails, stale := 0, 0, false
 	for t.ctx.Err() == nil {
-		leaders, err := t.leaders(t.ctx, fails > 0)
+		leaders, err := t.leaders(t.ctx, stale)
 		if err == nil {
 			unknown = 0
 			err = t.place(leaders, running, failed)
@@ -125,7 +126,7 @@ func (t *tail) run() {
 			t.note(err)
 		}
 		var again <-chan time.Time
-		if err != nil {
+		if stale = err != nil; err != nil {
 			again = time.After(pause(fails))
 		}
 		select {
@@ -136,7 +137,7 @@ func (t *tail) run() {
 			if running[r.broker] == r {
 				delete(running, r.broker)
 			}
-			if t.progressed() {
+			if stale = true; r.turns > 0 {
 				fails = 0
 			}
 			if sleep(t.ctx, pause(fails)) {
@@ -198,13 +199,6 @@ func (t *tail) note(err error) {
 	if errors.Is(err, cluster.ErrAuthorization) || errors.Is(err, cluster.ErrCorrupt) {
 		t.end(err)
 	}
-}
-
-// progressed reports whether something was read since the last trouble.
-func (t *tail) progressed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.trouble == nil
 }
 
 // positions are where to read partitions from, and the epochs of what was read.

@@ -22,7 +22,7 @@ const (
 // find looks the topic up; nil when there is none.
 func (s *Store) find(ctx context.Context) (*wire.TopicMetadata, error) {
 	for try := 0; ; try++ {
-		meta, err := s.client.Metadata(ctx, []string{s.cfg.Topic}, true)
+		meta, err := s.metadata(ctx, []string{s.cfg.Topic}, true, s.cfg.RequestTimeout)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (s *Store) find(ctx context.Context) (*wire.TopicMetadata, error) {
 
 // create makes the topic. That another did so meanwhile is no error.
 func (s *Store) create(ctx context.Context) error {
-	meta, err := s.client.Metadata(ctx, []string{}, true)
+	meta, err := s.metadata(ctx, []string{}, true, s.cfg.RequestTimeout)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func checkPolicy(policy string) error {
 // awaitLeaders waits until every partition of a topic that was just created is led.
 func (s *Store) awaitLeaders(ctx context.Context) (*wire.TopicMetadata, error) {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		meta, err := s.client.Metadata(ctx, []string{s.cfg.Topic}, true)
+		meta, err := s.metadata(ctx, []string{s.cfg.Topic}, true, s.cfg.RequestTimeout)
 		if err != nil {
 			return nil, err
 		}
