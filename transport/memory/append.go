@@ -83,6 +83,8 @@ func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, done func
 		r.lost, r.err = true, f.err()
 	case LoseAnswer:
 		r.err = f.err()
+	case CrashAfter:
+		r.err, r.silent = f.err(), true
 	case DelayRequest, DelayAnswer:
 		r.held, r.silent = f.Kind == DelayRequest, true
 		go r.wake(f)
@@ -93,6 +95,9 @@ func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, done func
 		c.steps = append(c.steps, r)
 	}
 	l.pump()
+	if f.Kind == CrashAfter {
+		cl.crash()
+	}
 }
 
 // judgeAppend asks the fault function, if there is one.

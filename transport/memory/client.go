@@ -103,6 +103,9 @@ func call[T any](ctx context.Context, cl *Client, op Op, run func() (T, error)) 
 		if !f.wait(ctx, cl.c.quit) {
 			return none, gone(ctx)
 		}
+	case CrashAfter:
+		cl.Crash()
+		return none, fmt.Errorf("%w: the client has crashed", cluster.ErrUnreachable)
 	}
 	return out, err
 }

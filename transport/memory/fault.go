@@ -36,6 +36,8 @@ const (
 	CallACLs           Call = "ACLs"
 	CallCreateACLs     Call = "CreateACLs"
 	CallDeleteACLs     Call = "DeleteACLs"
+	CallRebuild        Call = "Rebuild"
+	CallDescribe       Call = "Describe"
 	CallID             Call = "ID"
 )
 
@@ -61,6 +63,7 @@ const (
 	BreakBroker                   // its broker goes down first (Open, Fetch, Append)
 	FreezeFirst                   // its partitions freeze first (see Cluster.Freeze)
 	Crash                         // its client is dead from here on: nothing is carried out, every call fails
+	CrashAfter                    // it is carried out, and then its client is dead
 )
 
 // Fault is what a fault function answers. The zero value lets the request pass.

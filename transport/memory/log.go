@@ -50,7 +50,8 @@ func (l *log) find(offset int64) int {
 // truncate cuts the tail: everything from the offset on, and the whole of a batch
 // that holds it. Below the log's start the log is emptied and starts there.
 func (l *log) truncate(to int64) {
-	if to >= l.end {
+	if to >= l.end { // an epoch may have begun at the end and be another one's
+		l.epochs.cutTail(to)
 		return
 	}
 	if to < l.start {
@@ -120,13 +121,13 @@ func (l *log) part(leader *log) {
 		if theirs.Epoch == latest && theirs.EndOffset >= l.end {
 			return
 		}
-		to, before := min(theirs.EndOffset, l.end), l.end
+		to, before, epochs := min(theirs.EndOffset, l.end), l.end, len(l.epochs)
 		ours := l.epochs.endOf(theirs.Epoch, l.end)
 		if ours.EndOffset >= 0 {
 			to = min(to, ours.EndOffset)
 		}
 		l.truncate(to)
-		if ours.Epoch == theirs.Epoch || l.end == before {
+		if ours.Epoch == theirs.Epoch || l.end == before && len(l.epochs) == epochs {
 			return
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/clustermirror/mirror/transport/memory"
 )
 
-var p0 = cluster.Partition{Topic: "orders"}
-
 // TestMirrorBetweenClusters: the engine copies from one cluster in memory to another,
 // byte for byte, in a bubble of its own time, and stops.
 func TestMirrorBetweenClusters(t *testing.T) {
@@ -56,12 +54,5 @@ func TestMirrorBetweenClusters(t *testing.T) {
 				must(t, <-ended)
 			})
 		})
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

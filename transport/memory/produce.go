@@ -90,7 +90,7 @@ func encodable(records []Record) []batch.Record {
 	return out
 }
 
-// ProduceBatches writes whole batches (format 2) as a producer does: the broker gives
+// ProduceBatches writes batches (format 2, one in each slice) as a producer does: the broker gives
 // them their offsets and its epoch, all else stays as it is. The bytes are copied. It
 // returns the first offset.
 func (c *Cluster) ProduceBatches(p cluster.Partition, batches ...[]byte) (int64, error) {
@@ -104,7 +104,7 @@ func (c *Cluster) ProduceBatches(p cluster.Partition, batches ...[]byte) (int64,
 	return base, c.placeAll(part, leader, batches, func(batch.Header) int64 { return leader.log.end })
 }
 
-// Inject puts whole batches (format 2) into the log at the offsets they name, the log
+// Inject puts batches (format 2, one in each slice) into the log at the offsets they name, the log
 // end at least: what lies between is a hole, as compaction and transactions leave
 // them. They get the leader's epoch; all else stays. The bytes are copied.
 func (c *Cluster) Inject(p cluster.Partition, batches ...[]byte) error {
@@ -123,6 +123,9 @@ func (c *Cluster) placeAll(p *partition, leader *replica, batches [][]byte, base
 		if err := h.Check(); err != nil {
 			return fmt.Errorf("%v: %w", p.id, err)
 		}
+		if len(h) != h.Length() {
+			return fmt.Errorf("%v: %w: %d bytes behind the batch", p.id, cluster.ErrRefused, len(h)-h.Length())
+		}
 		at := base(h)
 		if at < leader.log.end {
 			return &cluster.OffsetError{
@@ -131,7 +134,7 @@ func (c *Cluster) placeAll(p *partition, leader *replica, batches [][]byte, base
 			}
 		}
 		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: h.ProducerID(), ProducerEpoch: h.ProducerEpoch(), BaseSequence: h.BaseSequence()})
-		c.place(p, leader, h[:h.Length()])
+		c.place(p, leader, h)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ var (
 	_ fetcher.Aborter       = (*memory.Client)(nil)
 	_ fetcher.ProducerGuard = (*memory.Client)(nil)
 	_ fetcher.Epochs        = (*memory.Client)(nil)
+	_ fetcher.Rebuilder     = (*memory.Client)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

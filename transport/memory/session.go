@@ -76,6 +76,10 @@ func (s *session) Fetch(ctx context.Context, req *fetcher.FetchRequest) (*fetche
 		resp.Release()
 		s.Close()
 		return nil, f.err()
+	case CrashAfter:
+		resp.Release()
+		s.cl.Crash()
+		return nil, errClosed
 	case DelayAnswer:
 		if err := s.rest(ctx, f); err != nil {
 			resp.Release()
