@@ -51,7 +51,7 @@ func (c *Controller) Promote(ctx context.Context, mirror string, entries ...stri
 		return nil, fault("promote", mirror, ErrNotRunning)
 	}
 	o := &operation{c: c, op: "promote", mirror: mirror, entries: entries, reached: coordinator.StateStopped}
-	o.perform = func(ctx context.Context, m *Mirror) error { return m.Promote(ctx, o.todo...) }
+	o.perform = o.promote
 	results, err := o.run(ctx)
 	if err == nil { // from now on discovery leaves them alone
 		if _, err = c.redefine(ctx, mirror, o.exclude); err != nil {

@@ -51,9 +51,12 @@ func TestLifeOfTopics(t *testing.T) {
 			w.ok("o1")(w.Stop(briefly(t), "dr", "o1"))
 			w.states("dr", map[string]coordinator.State{"o1": stopped, "o2": mirroring, "audit": mirroring})
 		}
+		w.ok("audit", "o2")(w.Resume(briefly(t), "dr")) // all that can be
+		w.ok("o2")(w.Pause(briefly(t), "dr", "o.*"))
 		w.refused("o1", mirror.ErrStopped)(w.Pause(briefly(t), "dr", "o1", "o2"))
 		w.refused("o1", mirror.ErrStopped)(w.Resume(briefly(t), "dr", "o1", "o2"))
 		w.ok("o2")(w.Recover(briefly(t), "dr", "o2"))
+		w.ok("o2")(w.Resume(briefly(t), "dr", "o2"))
 		for range 2 {
 			w.ok("audit")(w.Promote(briefly(t), "dr", "audit"))
 			w.states("dr", map[string]coordinator.State{"audit": stopped, "o2": mirroring})
@@ -152,8 +155,11 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		w.ok("o2")(w.Start(briefly(t), "dr", "o2"))
-		pass(time.Second)
+		w.restart()
 		w.states("dr", map[string]coordinator.State{"o2": mirroring})
+		if got := w.describe("dr").Definition.Exclude; !slices.Equal(got, []string{"other"}) {
+			t.Errorf("excluded are %v", got)
+		}
 	}, a, newMock("B"))
 }
 
@@ -313,4 +319,101 @@ func TestTwoControllers(t *testing.T) {
 			t.Error(err)
 		}
 	}, newMock("A", "o1", "o2"), newMock("B"), newMock("C"))
+}
+
+// TestConcurrentOperations on one mirror, by two controllers: none is lost.
+func TestConcurrentOperations(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run()
+		w.define("dr", "A", "B")
+		other, err := mirror.NewController(w.store, w.open, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 20)
+		for i, name := range names(20) {
+			c := w.Controller
+			if i%2 == 1 {
+				c = other // one that does not run
+			}
+			go func() {
+				_, err := c.Start(briefly(t), "dr", name)
+				done <- err
+			}()
+		}
+		for range 20 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		got := w.describe("dr").Definition.Include
+		slices.Sort(got)
+		if diff := cmp.Diff(names(20), got); diff != "" {
+			t.Errorf("included (-want +got):\n%s", diff)
+		}
+		pass(2 * time.Minute)
+		if n := w.describe("dr").Status.States[mirroring]; n != 20 {
+			t.Errorf("%d topics are mirrored", n)
+		}
+	}, newMock("A", names(20)...), newMock("B"))
+}
+
+// TestRedefined: settings that another wrote have the mirror opened anew with them, and
+// topics that another wrote are taken up without that.
+func TestRedefined(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run()
+		d := w.define("dr", "A", "B", "o1")
+		pass(time.Second)
+		d.Revision, d.Include = 2, []string{"o1", "o2"}
+		if err := w.store.Define(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		w.states("dr", map[string]coordinator.State{"o1": mirroring, "o2": mirroring})
+		if n := w.attempts("dr"); n != 2 {
+			t.Errorf("opened %d times", n)
+		}
+		d.Revision, d.Config = 3, map[string]string{"sync.interval": "5s"}
+		if err := w.store.Define(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		pass(11 * time.Second)
+		if n := w.attempts("dr"); n != 3 || !w.describe("dr").Running {
+			t.Errorf("opened %d times, %s", n, show(w.describe("dr")))
+		}
+		w.clusters["A"].add("o3")
+		w.ok("o3")(w.Start(briefly(t), "dr", "o3"))
+		w.clusters["A"].set(func(m *mock) { m.looks = nil })
+		pass(time.Minute)
+		if n := len(w.clusters["A"].looks); n < 11 {
+			t.Errorf("%d looks in a minute", n)
+		}
+		w.states("dr", map[string]coordinator.State{"o1": mirroring, "o2": mirroring, "o3": mirroring})
+	}, newMock("A", "o1", "o2"), newMock("B"))
+}
+
+// TestPromoteKnowsTopics (C10.11): a promote just after the start finds what patterns
+// match; what matches nothing is said; without names it is about all that is left.
+func TestPromoteKnowsTopics(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.define("dr", "A", "B", ".*")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		<-time.After(time.Nanosecond)
+		w.ok("o1", "o2")(w.Promote(briefly(t), "dr", "o.*"))
+		w.states("dr", map[string]coordinator.State{"o1": stopped, "o2": stopped, "x": mirroring})
+		_, err := w.Promote(briefly(t), "dr", "nothing-.*")
+		wantIs(t, err, mirror.ErrUnknownTopic)
+		w.ok("x")(w.Promote(briefly(t), "dr"))
+		w.ok()(w.Promote(briefly(t), "dr"))
+		if got := w.describe("dr").Definition.Exclude; !slices.Equal(got, []string{"o1", "o2", "x"}) {
+			t.Errorf("excluded are %v", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}, newMock("A", "o1", "o2", "x"), newMock("B"))
 }

@@ -51,7 +51,7 @@ func (o *operation) run(ctx context.Context) ([]TopicResult, error) {
 			return o.results(nil, nil)
 		}
 	}
-	if !o.plan() {
+	if !o.plan() && (o.op != "promote" || len(o.names) > 0) {
 		return o.results(nil, nil)
 	}
 	m, err := o.whenLive(ctx)
@@ -123,8 +123,9 @@ func (o *operation) matching(m *Mirror) ([]string, error) {
 
 // plan says what a running mirror is asked for; false when nothing is.
 func (o *operation) plan() bool {
+	o.todo = nil
 	for _, e := range o.entries {
-		if !topics.Literal(e) {
+		if o.stopped && !topics.Literal(e) { // it may match what is found later
 			o.todo = append(o.todo, e)
 		}
 	}
@@ -141,6 +142,23 @@ func (o *operation) plan() bool {
 	// A store that knows nothing of the mirror may have been lost: then everything at
 	// the destination is looked at.
 	return len(o.todo) > 0 || o.op == "stop" && len(o.entries)+len(o.stored) == 0
+}
+
+// promote promotes what the entries match once all topics are known.
+func (o *operation) promote(ctx context.Context, m *Mirror) (err error) {
+	if err := m.firstSync(ctx); err != nil {
+		return m.fault(o.op, err)
+	}
+	if o.names, err = o.matching(m); err != nil {
+		return m.fault(o.op, err)
+	}
+	switch {
+	case o.plan():
+		return m.Promote(ctx, o.todo...)
+	case len(o.names) == 0 && len(o.entries) > 0:
+		return m.fault(o.op, fmt.Errorf("%w: nothing matches %q", ErrUnknownTopic, o.entries))
+	}
+	return nil
 }
 
 // done: a stop that is finished has nothing left to do, whoever is down.

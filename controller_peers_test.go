@@ -43,9 +43,9 @@ func TestActive(t *testing.T) {
 			w.ok("shared")(w.Recover(briefly(t), "second", "shared")) // no better for that
 			pass(time.Minute)
 		}
-		w.stop()
-		w.renew()
-		w.run()
+		w.ok("a1")(w.Stop(briefly(t), "first", "a1")) // what was refused the other one is no claim of it
+		w.ok("a1")(w.Start(briefly(t), "first", "a1"))
+		w.restart()
 		pass(time.Minute)
 		w.states("first", map[string]coordinator.State{"shared": mirroring, "a1": mirroring})
 		w.states("second", map[string]coordinator.State{"shared": failed, "a1": failed, "c": mirroring})
@@ -85,44 +85,50 @@ func TestActiveAtOnce(t *testing.T) {
 	}, newMock("A", "shared"), newMock("B"), newMock("C", "shared"))
 }
 
-// TestLoops (C9.7) of any length are refused, whichever mirror comes last; other
-// topics go on.
+// TestLoops (C9.7) of any length are refused, whichever mirror comes last and in
+// whichever order the others came; other topics go on.
 func TestLoops(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		for last := range n {
-			t.Run(fmt.Sprintf("%d clusters, mirror %d last", n, last), func(t *testing.T) {
-				var clusters []*mock
-				for i := range n {
-					clusters = append(clusters, newMock(fmt.Sprintf("C%d", i), "orders", fmt.Sprintf("own%d", i)))
-				}
-				inWorld(t, func(t *testing.T, w *world) {
-					w.run()
-					for i := range n { // mirror i leads from cluster i to the next
-						at := (last + 1 + i) % n
-						own := fmt.Sprintf("own%d", at)
-						w.define(fmt.Sprintf("m%d", at), fmt.Sprintf("C%d", at), fmt.Sprintf("C%d", (at+1)%n), "orders", own)
-						pass(time.Minute)
-						w.states(fmt.Sprintf("m%d", at), map[string]coordinator.State{own: mirroring})
-					}
-					for i := range n {
-						name := fmt.Sprintf("m%d", i)
-						if i != last {
-							w.states(name, map[string]coordinator.State{"orders": mirroring})
-							continue
-						}
-						kind := mirror.ErrLoop
-						if n == 2 {
-							kind = mirror.ErrActive // the other way is at work
-						}
-						w.wantFailed(name, "orders", kind)
-					}
-					w.restart()
-					pass(time.Minute)
-					w.states(fmt.Sprintf("m%d", last), map[string]coordinator.State{"orders": failed})
-				}, clusters...)
-			})
+			for _, step := range []int{1, -1} {
+				t.Run(fmt.Sprintf("%d clusters, mirror %d last, step %d", n, last, step), func(t *testing.T) {
+					testLoop(t, n, last, step)
+				})
+			}
 		}
 	}
+}
+
+func testLoop(t *testing.T, n, last, step int) {
+	var clusters []*mock
+	for i := range n {
+		clusters = append(clusters, newMock(fmt.Sprintf("C%d", i), "orders", fmt.Sprintf("own%d", i)))
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run()
+		for i := range n { // mirror i leads from cluster i to the next
+			at := (last + step*(i+1) + n) % n
+			own := fmt.Sprintf("own%d", at)
+			w.define(fmt.Sprintf("m%d", at), fmt.Sprintf("C%d", at), fmt.Sprintf("C%d", (at+1)%n), "orders", own)
+			pass(time.Minute)
+			w.states(fmt.Sprintf("m%d", at), map[string]coordinator.State{own: mirroring})
+		}
+		for i := range n {
+			name := fmt.Sprintf("m%d", i)
+			if i != last {
+				w.states(name, map[string]coordinator.State{"orders": mirroring})
+				continue
+			}
+			kind := mirror.ErrLoop
+			if n == 2 {
+				kind = mirror.ErrActive // the other way is at work
+			}
+			w.wantFailed(name, "orders", kind)
+		}
+		w.restart()
+		pass(time.Minute)
+		w.states(fmt.Sprintf("m%d", last), map[string]coordinator.State{"orders": failed})
+	}, clusters...)
 }
 
 // TestChain: A to B to C is no loop.

@@ -238,20 +238,14 @@ func sameSettings(a, b coordinator.Definition) bool {
 	return maps.Equal(a.Source, b.Source) && maps.Equal(a.Destination, b.Destination) && maps.Equal(a.Config, b.Config)
 }
 
-// contact pins the ids of the two clusters, as soon as both have answered.
+// contact pins the ids of the two clusters as soon as both have answered.
 func (r *controlled) contact(ctx context.Context, m *Mirror) error {
 	attempt := func() error {
 		_, err := r.pin(ctx, m)
-		if errors.Is(err, ErrSameCluster) {
-			return backoff.Permanent(err)
-		}
 		return err
 	}
-	err := backoff.Retry(attempt, backoff.WithContext(r.c.pace(), ctx))
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	backoff.Retry(attempt, backoff.WithContext(r.c.pace(), ctx)) // until then, or until the mirror ends
+	return nil
 }
 
 // pin has the ids of the two clusters stored in the definition. Nothing is copied
