@@ -22,7 +22,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 		s.onLost(a.err)
 		return
 	}
-	s.failures = 0
+	s.failures, s.compares = 0, a.resp.Compares
 	held := newResponse(a.resp.Release, a.resp.Size)
 	defer held.done()
 	now, share, total := time.Now(), s.f.share(), 0
@@ -145,17 +145,19 @@ func (s *session) hold(t *tracker, w *batch.Walker, from *response) {
 	if !w.Next() {
 		return
 	}
-	epoch, start := w.Header().LeaderEpoch(), t.next
+	last, epoch, start := t.lastEpoch, w.Header().LeaderEpoch(), t.next
 	*w = before
 	t.begin(epoch)
 	r := newRun(s, t, from)
 	r.batches, _, _ = t.take(w, r.batches, s.f.traits) // the first was found good before; what stops it then is found again
 	s.tellSkipped(t)
 	t.held = r
-	gen := t.gen
-	s.f.report.Epoch(t.partition, epoch, start, func(err error) {
-		s.box.put(message{epoch: &acked{t: t, gen: gen, epoch: epoch, err: err}})
-	})
+	c := claim{t: t, gen: t.gen, last: last, epoch: epoch, start: start}
+	if last >= 0 && !s.compares {
+		s.claims = append(s.claims, c)
+		return
+	}
+	s.store(c)
 }
 
 func (s *session) onEpoch(a *acked) {

@@ -144,7 +144,7 @@ func (s *sourceSession) poll(ctx context.Context, maxBytes int, deadline <-chan 
 // answer holds the lock of the cluster.
 func (s *sourceSession) answer(maxBytes int) *FetchResponse {
 	var buf []byte
-	resp := &FetchResponse{}
+	resp := &FetchResponse{Compares: s.cluster.compares}
 	for _, m := range s.order {
 		f := s.one(m, maxBytes-len(buf), len(buf) == 0)
 		news := f.Err != nil || len(f.Records) > 0 || f.Diverging.EndOffset >= 0
@@ -220,7 +220,7 @@ func (s *sourceSession) one(m *member, room int, first bool) Fetched {
 
 func (s *sourceSession) read(f *Fetched, l *sourceLog, m *member, room int, first bool) {
 	f.HighWatermark, f.LogStart = l.end(), l.start
-	if d, ok := l.diverging(m); ok {
+	if d, ok := l.diverging(m); ok && (l.divergingEpoch || s.cluster.compares) {
 		f.Diverging = d
 		return
 	}
@@ -248,7 +248,7 @@ func (s *sourceSession) read(f *Fetched, l *sourceLog, m *member, room int, firs
 
 // diverging is KIP-595's answer: where the epoch of the asker's last batch ends.
 func (l *sourceLog) diverging(m *member) (cluster.EpochEnd, bool) {
-	if m.LastEpoch < 0 || !l.divergingEpoch {
+	if m.LastEpoch < 0 {
 		return cluster.EpochEnd{}, false
 	}
 	d := cluster.EpochEnd{Epoch: -1, EndOffset: l.start}

@@ -25,6 +25,8 @@ type sourceCluster struct {
 	staleLeader map[cluster.Partition]cluster.Leader // what Leaders answers instead
 	held, most  int                                  // bytes of answers not released, and their maximum
 	answers     int
+	compares    bool // diverging epochs are answered (Fetch v12)
+	epochCalls  int
 }
 
 type sourceBroker struct {
@@ -205,6 +207,7 @@ func (s *sourceCluster) EpochEnds(ctx context.Context, qs []EpochQuery) ([]Epoch
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]EpochAnswer, len(qs))
+	s.epochCalls++
 	for i, q := range qs {
 		l := s.logs[q.Partition]
 		l.epochAsked = append(l.epochAsked, q.Epoch)

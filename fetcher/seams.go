@@ -107,7 +107,11 @@ type FetchResponse struct {
 	// RoundTrip is how long the way to the broker is, zero when that is not known.
 	// On long ways more is asked for at a time.
 	RoundTrip time.Duration
-	Release   func() // never nil
+	// Compares: the broker has compared Want.LastEpoch with its log (Fetch v12 and
+	// later) and would have said where it diverges. Else the fetcher asks for the end
+	// of the last epoch itself, before it appends the first batch of another one.
+	Compares bool
+	Release  func() // never nil
 }
 
 // Fetched is one partition's part of an answer.

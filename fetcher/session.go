@@ -19,6 +19,8 @@ type session struct {
 	queue    []*tracker // to be looked at before the next request
 	timers   timers     // partitions in backoff
 	unsure   []*tracker // the destination is to be asked about
+	claims   []claim    // the source is to be asked about
+	compares bool       // the broker compares epochs itself
 	troubled []*tracker // show an error; each at most once
 	members  int        // partitions the broker's session knows
 	gone     []cluster.Partition
@@ -50,6 +52,7 @@ type message struct {
 	epoch  *acked
 	trim   *trimmed
 	reason *judged
+	proof  *proven
 }
 
 // evicted is a partition that the router has to give up.
@@ -98,6 +101,7 @@ func (s *session) run(ctx context.Context) error {
 		now := time.Now()
 		s.wakeTimers(now)
 		s.learn(ctx)
+		s.prove(ctx)
 		s.lookForStalls(ctx, now)
 		s.ask(now)
 		timer.Reset(s.sleep(now))
@@ -158,6 +162,8 @@ func (s *session) handle(ctx context.Context, m message) {
 		s.onTrimmed(m.trim)
 	case m.reason != nil:
 		s.onJudged(m.reason)
+	case m.proof != nil:
+		s.onProven(m.proof)
 	}
 }
 
