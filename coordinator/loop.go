@@ -131,6 +131,9 @@ func (l *loop) apply(ctx context.Context, ev Event) {
 	switch {
 	case err != nil:
 		l.refuse(ev, err)
+		if ev.Seq != 0 && ev.Kind != EventFailed { // the effect has ended, and nothing came of it
+			l.ready = append(l.ready, Event{Partition: ev.Partition, Kind: EventFailed, Err: err, Seq: ev.Seq})
+		}
 	case ev.Kind == EventForget:
 		l.forget(ctx, e, ev)
 	case next.equal(e.rec):

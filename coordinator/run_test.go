@@ -249,3 +249,22 @@ func TestAwaitAndCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestUnfitOutcome: an effect whose outcome cannot be taken has failed: nothing
+// waits for it for ever.
+func TestUnfitOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		perf := &stage{}
+		c := New("m", NewMemory(), perf, nil)
+		defer start(t, c)()
+		post(c, Event{Kind: EventWant, Desired: WantMirroring})
+		back := []EpochStart{{Epoch: 3, Start: 0}, {Epoch: 2, Start: 5}}
+		post(c, Event{Kind: EventAligned, Epochs: back, Seq: perf.last(t).Seq})
+		if s := wantState(t, c, StateFailed); !s.Retriable || s.Err == nil {
+			t.Errorf("failed with %v, retriable %v", s.Err, s.Retriable)
+		}
+		pass(2 * time.Second)
+		post(c, Event{Kind: EventAligned, Seq: perf.last(t).Seq})
+		wantState(t, c, StateMirroring)
+	})
+}

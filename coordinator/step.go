@@ -111,10 +111,10 @@ func aligned(rec Record, ev Event) (Record, []Effect, error) {
 		rec.Sources = ev.Sources
 	}
 	if ev.Epochs != nil {
-		rec.Epochs, rec.Unproven = ev.Epochs, ev.Unproven
-		if err := rec.validate(); err != nil {
-			return rec, nil, err
+		if !ev.Epochs.Valid() {
+			return rec, nil, fmt.Errorf("%v: history goes back: %v", rec.Partition, ev.Epochs)
 		}
+		rec.Epochs, rec.Unproven = ev.Epochs, ev.Unproven
 	}
 	return enter(rec, StateMirroring)
 }
