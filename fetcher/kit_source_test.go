@@ -25,7 +25,8 @@ type sourceCluster struct {
 	staleLeader map[cluster.Partition]cluster.Leader // what Leaders answers instead
 	held, most  int                                  // bytes of answers not released, and their maximum
 	answers     int
-	compares    bool // diverging epochs are answered (Fetch v12)
+	retained    map[cluster.Partition][]sourceBatch // compacted away
+	compares    bool                                // diverging epochs are answered (Fetch v12)
 	epochCalls  int
 }
 

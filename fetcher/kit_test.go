@@ -240,7 +240,7 @@ func (w *world) prefix(p cluster.Partition) {
 	defer w.dst.mu.Unlock()
 	l := w.dst.log(p)
 	at := map[int64]sourceBatch{}
-	for _, b := range w.src.logs[p].batches {
+	for _, b := range slices.Concat(w.src.logs[p].batches, w.src.retained[p]) {
 		at[b.base] = b
 	}
 	for _, b := range l.batches {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,8 +35,77 @@ func TestRandomSchedules(t *testing.T) {
 	}
 }
 
+// TestRandomSchedulesOfGaps is the same with a destination that takes gaps, and a
+// source whose retention and compaction go on at any time. In the end every offset
+// that the destination does not have was told as skipped, or is a hole in the source.
+func TestRandomSchedulesOfGaps_I9(t *testing.T) {
+	n := *seeds
+	if testing.Short() || raceEnabled {
+		n = min(n, 60)
+	}
+	for i := range n {
+		seed := *firstSeed + uint64(i)
+		inWorld(t, Options{BudgetBytes: 1 << 20, PartitionBytes: 4 << 10, ResponseBytes: 16 << 10}, func(w *world) {
+			w.dst.traits.Gaps, w.f.traits.Gaps = true, true
+			s := newSchedule(w, seed)
+			s.gaps, s.src.retained = map[cluster.Partition][]cluster.Span{}, map[cluster.Partition][]sourceBatch{}
+			s.run()
+			for _, p := range s.ps {
+				s.within(time.Minute, "log starts are equal", func() bool { return s.trimmedTo(p) == s.src.logs[p].start })
+				s.accounted(p)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d fails: go test -run RandomSchedulesOfGaps -args -seed %d -seeds 1", seed, seed)
+		}
+	}
+}
+
+// delete moves the source's log start up, or takes a batch out.
+func (s *schedule) delete(p cluster.Partition) {
+	s.src.update(func() {
+		l := s.src.logs[p]
+		n := len(l.batches)
+		if n < 2 {
+			return
+		}
+		if s.rnd.IntN(3) == 0 {
+			i := s.rnd.IntN(n - 1)
+			s.gaps[p] = append(s.gaps[p], cluster.Span{From: l.batches[i].base, To: l.batches[i].next})
+			s.src.retained[p] = append(s.src.retained[p], l.batches[i])
+			l.batches = slices.Delete(l.batches, i, i+1)
+			return
+		}
+		l.start = max(l.start, l.batches[n-1-s.rnd.IntN(min(n, 4))].base+int64(s.rnd.IntN(2)))
+		l.start = min(l.start, l.end())
+	})
+}
+
+// accounted compares what is missing with what was told and what has holes.
+func (s *schedule) accounted(p cluster.Partition) {
+	s.dst.mu.Lock()
+	defer s.dst.mu.Unlock()
+	known := slices.Clone(s.gaps[p])
+	for _, k := range s.skips() {
+		if k.p == p {
+			known = append(known, k.span)
+		}
+	}
+	next := int64(0)
+	for _, b := range s.dst.log(p).batches {
+		for o := next; o < b.base; o++ {
+			if !slices.ContainsFunc(known, func(k cluster.Span) bool { return k.From <= o && o < k.To }) {
+				s.t.Errorf("%v: offset %d is missing and was not told: %v", p, o, known)
+				return
+			}
+		}
+		next = b.next
+	}
+}
+
 type schedule struct {
 	*world
+	gaps map[cluster.Partition][]cluster.Span // nil: the source loses nothing
 	rnd  *rand.Rand
 	ps   []cluster.Partition
 	away map[cluster.Partition]bool // removed
@@ -96,7 +166,13 @@ func (s *schedule) mend() {
 }
 
 func (s *schedule) step(p cluster.Partition) {
-	switch broker := int32(s.rnd.IntN(3) + 1); s.rnd.IntN(14) {
+	kinds := 14
+	if s.gaps != nil {
+		kinds = 16
+	}
+	switch broker := int32(s.rnd.IntN(3) + 1); s.rnd.IntN(kinds) {
+	case 14, 15:
+		s.delete(p)
 	case 0, 1, 2, 3:
 		s.src.produce(p, 1+s.rnd.IntN(8), 1+s.rnd.IntN(3), s.rnd.IntN(2000))
 	case 4:
