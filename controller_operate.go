@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 )
 
@@ -90,4 +91,17 @@ func (c *Controller) Recover(ctx context.Context, mirror string, entries ...stri
 	o := &operation{c: c, op: "recover", mirror: mirror, entries: entries, recover: true}
 	o.perform = func(ctx context.Context, m *Mirror) error { return m.Recover(ctx, o.todo...) }
 	return o.run(ctx)
+}
+
+// WaitMirrored waits until the record at an offset can no longer be lost at the
+// destination, as [Mirror.WaitMirrored] does; before that it waits for the mirror to
+// run here.
+func (c *Controller) WaitMirrored(ctx context.Context, mirror string, p cluster.Partition, offset int64) error {
+	if _, err := c.definition(ctx, mirror); err != nil {
+		return fault("wait", mirror, err)
+	}
+	o := &operation{c: c, op: "wait", mirror: mirror}
+	o.perform = func(ctx context.Context, m *Mirror) error { return m.WaitMirrored(ctx, p, offset) }
+	_, err := o.whenLive(ctx)
+	return err
 }

@@ -178,7 +178,7 @@ func (o *operation) whenLive(ctx context.Context) (*Mirror, error) {
 				return m, err
 			}
 		}
-		if o.c.phase.Load() != phaseRunning {
+		if o.c.phase.Load() == phaseEnded {
 			return nil, fault(o.op, o.mirror, ErrNotRunning)
 		}
 		select {
