@@ -48,19 +48,34 @@ func conform(t *testing.T, bootstrap []string) {
 		topic := unique()
 		return func(t *testing.T) storetest.Handle { return openAt(t, bootstrap, topic) }
 	}
-	storetest.Run(t, func(t *testing.T) storetest.Store { return openAt(t, bootstrap, unique()) })
-	t.Run("reopen", func(t *testing.T) { storetest.Reopen(t, place) })
-	t.Run("second", func(t *testing.T) { storetest.Second(t, place) })
+	for name, run := range map[string]func(t *testing.T){
+		"one": func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) storetest.Store { return openAt(t, bootstrap, unique()) })
+		},
+		"reopen": func(t *testing.T) { storetest.Reopen(t, place) },
+		"second": func(t *testing.T) { storetest.Second(t, place) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t)
+		})
+	}
 }
 
-func TestFakeConformance(t *testing.T) { conform(t, fake(t, 3).ListenAddrs()) }
+func TestFakeConformance(t *testing.T) {
+	t.Parallel()
+	conform(t, fake(t, 3).ListenAddrs())
+}
 
 var versions = []string{"4.4.0", "3.9.1"}
 
 // onReal runs f against a real broker of each version, shared by all tests.
 func onReal(t *testing.T, f func(t *testing.T, k *kafkatest.Cluster)) {
 	for _, version := range versions {
-		t.Run(version, func(t *testing.T) { f(t, kafkatest.Shared(t, options(version))) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			f(t, kafkatest.Shared(t, options(version)))
+		})
 	}
 }
 
@@ -69,5 +84,6 @@ func options(version string) kafkatest.Options {
 }
 
 func TestRealConformance(t *testing.T) {
+	t.Parallel()
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) { conform(t, k.Bootstrap()) })
 }

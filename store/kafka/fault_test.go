@@ -48,6 +48,7 @@ func noise(bytes int) string {
 
 // TestLostAnswer: a write whose answer is lost is found by reading, and made once.
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	f, n := fake(t, 1), kafkatest.NewNetwork(t)
 	topic := unique()
 	s := openAt(t, f.ListenAddrs(), topic, through(n))
@@ -72,6 +73,7 @@ func TestLostAnswer(t *testing.T) {
 // end, and changes nothing: for itself, for those who were there, and for those who come
 // when compaction has run.
 func TestLateWriter(t *testing.T) {
+	t.Parallel()
 	f, n := fake(t, 1), kafkatest.NewNetwork(t)
 	topic := unique()
 	late, other := openAt(t, f.ListenAddrs(), topic, through(n)), openAt(t, f.ListenAddrs(), topic)
@@ -120,6 +122,7 @@ func deadIn(s *Store, n int32) int {
 
 // TestUnreachable: every method says so, and soon.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +152,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestLostCluster: the cluster goes away while it is in use, and comes back.
 func TestLostCluster(t *testing.T) {
+	t.Parallel()
 	f, n := fake(t, 1), kafkatest.NewNetwork(t)
 	s := openAt(t, f.ListenAddrs(), unique(), through(n))
 	mustSave(t, s, record("t", 0, 1))
@@ -160,11 +164,17 @@ func TestLostCluster(t *testing.T) {
 	link := n.Link(f.ListenAddrs()[0])
 	link.Refuse(true)
 	link.Cut()
-	if err := s.Save(t.Context(), raceMirror, []coordinator.Record{record("t", 0, 2)})[0]; !errors.Is(err, cluster.ErrUnreachable) {
-		t.Errorf("save: %v", err)
-	}
-	if _, err := s.Load(t.Context(), raceMirror); !errors.Is(err, cluster.ErrUnreachable) {
-		t.Errorf("load: %v", err)
+	for name, call := range map[string]func(context.Context) error{
+		"save": func(ctx context.Context) error {
+			return s.Save(ctx, raceMirror, []coordinator.Record{record("t", 0, 2)})[0]
+		},
+		"load": func(ctx context.Context) error { _, err := s.Load(ctx, raceMirror); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := call(ctx); !errors.Is(err, cluster.ErrUnreachable) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
 	}
 	link.Refuse(false)
 	mustSave(t, s, record("t", 0, 2))
@@ -178,6 +188,7 @@ func TestLostCluster(t *testing.T) {
 
 // TestTopics: what is made of topics that are there, and of those that are not.
 func TestTopics(t *testing.T) {
+	t.Parallel()
 	f := fake(t, 1)
 	for policy, want := range map[string]error{"compact": nil, "delete": cluster.ErrRefused, "compact,delete": cluster.ErrRefused} {
 		topic := unique()
@@ -212,6 +223,7 @@ func TestTopics(t *testing.T) {
 // TestMorePartitions: with another number of partitions keys are not where they are looked
 // for, and that is said.
 func TestMorePartitions(t *testing.T) {
+	t.Parallel()
 	f := fake(t, 1)
 	topic := unique()
 	s := openAt(t, f.ListenAddrs(), topic)
@@ -240,6 +252,7 @@ func TestMorePartitions(t *testing.T) {
 
 // TestReplacedTopic: watches end with the topic, and the Store begins anew.
 func TestReplacedTopic(t *testing.T) {
+	t.Parallel()
 	f := fake(t, 1)
 	topic := unique()
 	s := openAt(t, f.ListenAddrs(), topic)
@@ -270,6 +283,7 @@ func TestReplacedTopic(t *testing.T) {
 
 // TestCutLog: what is no longer in the log is not there for who had read it either.
 func TestCutLog(t *testing.T) {
+	t.Parallel()
 	f, n := fake(t, 1), kafkatest.NewNetwork(t)
 	topic := unique()
 	s, other := openAt(t, f.ListenAddrs(), topic, through(n)), openAt(t, f.ListenAddrs(), topic)
@@ -302,6 +316,7 @@ func TestCutLog(t *testing.T) {
 
 // TestLeadersMove: writers and readers follow.
 func TestLeadersMove(t *testing.T) {
+	t.Parallel()
 	f := fake(t, 3)
 	topic := unique()
 	s, other := openAt(t, f.ListenAddrs(), topic), openAt(t, f.ListenAddrs(), topic)
@@ -325,6 +340,7 @@ func TestLeadersMove(t *testing.T) {
 
 // TestClose: a closed Store says so, its watches and calls end.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	f, n := fake(t, 1), kafkatest.NewNetwork(t)
 	s := openAt(t, f.ListenAddrs(), unique(), through(n))
 	mustSave(t, s, record("t", 0, 1))
