@@ -47,13 +47,16 @@ func epochs(a found) epoch.History {
 func (m *Mirror) alignTasks(ctx context.Context, ts []task, done func(task, found)) {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.AlignmentTimeout)
 	defer cancel()
-	begun, ends := m.beginAll(current(ts))
+	ts = current(ts)
 	source, _, err := m.identity(ctx)
-	answers, errs := m.peers(ctx, begun)
-	targets := make([]fetcher.Target, 0, len(begun))
-	at := make([]int, 0, len(begun))
-	for i, t := range begun {
+	answers, errs := m.peers(ctx, ts)
+	ends := m.beginAll(ts) // until here nothing was done that a stop would have to wait for
+	targets := make([]fetcher.Target, 0, len(ts))
+	at := make([]int, 0, len(ts))
+	for i, t := range ts {
 		switch {
+		case ends[i] == nil:
+			continue // superseded
 		case err == nil && t.rec.Appended && len(t.rec.Sources) > 0 && t.rec.Sources[0] != source:
 			errs[i] = fmt.Errorf("%w: source id is %s, mirrored was %s", cluster.ErrClusterReplaced, source, t.rec.Sources[0])
 		case err != nil:
@@ -70,23 +73,27 @@ func (m *Mirror) alignTasks(ctx context.Context, ts []task, done func(task, foun
 		i := at[k]
 		ends[i]()
 		if a.Source != (cluster.Offsets{}) {
-			board := m.boards.get(begun[i].rec.Partition)
+			board := m.boards.get(ts[i].rec.Partition)
 			board.Source.Store(a.Source.HighWatermark)
 			board.LogStart.Store(a.Source.LogStart)
 		}
-		done(begun[i], found{a, append([]string{source}, answers[i].Sources...)})
+		done(ts[i], found{a, append([]string{source}, answers[i].Sources...)})
 	})
 }
 
 // beginAll marks partitions as being aligned, until end is called. What was
-// superseded meanwhile is left out.
-func (m *Mirror) beginAll(ts []task) (begun []task, ends []func()) {
-	for _, t := range ts {
+// superseded meanwhile has none.
+func (m *Mirror) beginAll(ts []task) (ends []func()) {
+	ends = make([]func(), len(ts))
+	for i, t := range ts {
+		if t.ctx.Err() != nil {
+			continue
+		}
 		if end, err := m.aligning.begin(t.ctx, t.rec.Partition); err == nil {
-			begun, ends = append(begun, t), append(ends, end)
+			ends[i] = end
 		}
 	}
-	return begun, ends
+	return ends
 }
 
 // target says all that is known of a partition.

@@ -112,6 +112,19 @@ func (w *twins) state(m *mirror.Mirror) mirror.PartitionStatus {
 	return t.Partitions[0]
 }
 
+// follower is a broker that follows.
+func (w *twins) follower(t *testing.T, c *memory.Cluster) int32 {
+	t.Helper()
+	s, err := c.State(orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Leader.Broker == 1 {
+		return 2
+	}
+	return 1
+}
+
 // bubble runs a test in virtual time.
 func bubble(t *testing.T, f func(*testing.T, *twins)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -199,14 +212,7 @@ func TestUncleanElection(t *testing.T) {
 				}
 			})
 			settle(time.Second)
-			s, err := w.a.State(orders)
-			if err != nil {
-				t.Fatal(err)
-			}
-			other := int32(1)
-			if s.Leader.Broker == other {
-				other = 2
-			}
+			other := w.follower(t, w.a)
 			if err := w.a.Lag(orders, other, true); err != nil {
 				t.Fatal(err)
 			}

@@ -33,36 +33,16 @@ const (
 // more then. Align returns when all are known. destination reads the destination's
 // log. When ctx ends, the error of what is left says what was waited for.
 func Align(ctx context.Context, source Source, log Log, destination Reader, targets []Target, done func(int, Aligned)) {
+	ctx, cancel := context.WithCancel(ctx)
 	a := &aligner{from: source, log: log, destination: destination, slots: make(chan struct{}, alignParallel)}
-	all := func(err error) {
-		for i := range targets {
-			done(i, Aligned{Cut: -1, Err: err})
-		}
-	}
-	ps := make([]cluster.Partition, len(targets))
-	stretches := make([]Stretch, len(targets))
-	for i, t := range targets {
-		ps[i], stretches[i] = t.Stretch.Partition, t.Stretch
-		stretches[i].New = false // what stands in the log is looked at first
-	}
-	leaders, err := source.Leaders(ctx, ps, true)
-	if err != nil {
-		all(fmt.Errorf("source leaders: %w", err))
-		return
-	}
-	// The destination first: the source's end only grows, so that a worker that
-	// appends meanwhile does not make the destination look longer.
-	ends, err := log.Ends(ctx, stretches)
-	if err != nil {
-		all(fmt.Errorf("destination log end: %w", err))
-		return
-	}
-	offsets, err := source.Offsets(ctx, ps)
-	if err != nil {
-		all(fmt.Errorf("source offsets: %w", err))
-		return
-	}
+	looked := make(chan first, 1)
+	var looking sync.WaitGroup
+	looking.Go(func() { looked <- a.look(ctx, targets) })
+	defer looking.Wait()
+	defer cancel()
 	var group sync.WaitGroup
+	known := make(chan struct{})
+	var found first
 	for i, t := range targets {
 		group.Go(func() {
 			ctx, cancel := context.WithCancel(ctx)
@@ -70,10 +50,60 @@ func Align(ctx context.Context, source Source, log Log, destination Reader, targ
 			if t.Context != nil {
 				defer context.AfterFunc(t.Context, cancel)()
 			}
-			done(i, a.one(ctx, t, leaders[i], offsets[i], ends[i]))
+			select { // a cluster that does not answer holds up nobody who has given up
+			case <-known:
+				if found.err != nil {
+					done(i, Aligned{Cut: -1, Err: found.err})
+					return
+				}
+				done(i, a.one(ctx, t, found.leaders[i], found.offsets[i], found.ends[i]))
+			case <-ctx.Done():
+				done(i, Aligned{Cut: -1, Err: ctx.Err()})
+			}
 		})
 	}
-	group.Wait()
+	all := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(all)
+	}()
+	select {
+	case found = <-looked:
+		close(known)
+		<-all
+	case <-all:
+	}
+}
+
+// first is what is asked for all targets together.
+type first struct {
+	leaders []LeaderAnswer
+	ends    []End
+	offsets []OffsetsAnswer
+	err     error
+}
+
+func (a *aligner) look(ctx context.Context, targets []Target) (f first) {
+	ps := make([]cluster.Partition, len(targets))
+	stretches := make([]Stretch, len(targets))
+	for i, t := range targets {
+		ps[i], stretches[i] = t.Stretch.Partition, t.Stretch
+		stretches[i].New = false // what stands in the log is looked at first
+	}
+	if f.leaders, f.err = a.from.Leaders(ctx, ps, true); f.err != nil {
+		f.err = fmt.Errorf("source leaders: %w", f.err)
+		return f
+	}
+	// The destination first: the source's end only grows, so that a worker that
+	// appends meanwhile does not make the destination look longer.
+	if f.ends, f.err = a.log.Ends(ctx, stretches); f.err != nil {
+		f.err = fmt.Errorf("destination log end: %w", f.err)
+		return f
+	}
+	if f.offsets, f.err = a.from.Offsets(ctx, ps); f.err != nil {
+		f.err = fmt.Errorf("source offsets: %w", f.err)
+	}
+	return f
 }
 
 type aligner struct {

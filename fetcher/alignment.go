@@ -28,6 +28,7 @@ type alignment struct {
 	seenAt   int64 // the source's record before this offset
 	seen     int32 // has this epoch
 	what     string
+	lost     bool // the source's epochs, or its end, show that it has lost records
 }
 
 func (j *alignment) align(ctx context.Context) error {
@@ -111,7 +112,11 @@ func (j *alignment) parted(ctx context.Context, common int64) error {
 	case j.peer != nil || may && j.recorded() || may && j.end.Ours && !j.end.Stopped:
 		return j.cut(ctx, common, j.what)
 	case j.recorded() || j.end.Ours && !j.end.Stopped:
-		return j.refuse(common, j.end.LogEnd, cluster.ErrTruncated, j.what+"; the topic's option UncleanRecovery cuts the destination's log there")
+		kind := cluster.ErrDiverged
+		if j.lost {
+			kind = cluster.ErrTruncated
+		}
+		return j.refuse(common, j.end.LogEnd, kind, j.what+"; the topic's option UncleanRecovery cuts the destination's log there")
 	case j.t.Policy.Scratch:
 		return j.cut(ctx, 0, "from scratch")
 	}

@@ -26,7 +26,7 @@ func (j *alignment) byEpochs(ctx context.Context, h epoch.History, end int64) (i
 		}
 		cut, lower, done := h.Diverge(a, end)
 		if cut < end {
-			j.what = fmt.Sprintf("source's epoch %d ends at %d", a.Epoch, a.EndOffset)
+			j.what, j.lost = fmt.Sprintf("source's epoch %d ends at %d", a.Epoch, a.EndOffset), true
 		}
 		if end = cut; done || lower < 0 {
 			j.agreed = done && a.EndOffset >= 0
@@ -120,8 +120,11 @@ func (j *alignment) readable(ctx context.Context, end int64) (int64, error) {
 			j.out.Source = j.source
 		}
 	}
-	if end > j.source.HighWatermark && j.what == "" {
-		j.what = "the source's log ends before"
+	if end > j.source.HighWatermark {
+		j.lost = true
+		if j.what == "" {
+			j.what = "the source's log ends before"
+		}
 	}
 	return min(end, j.source.HighWatermark), nil
 }

@@ -95,7 +95,7 @@ func TestAlignAtPositions(t *testing.T) {
 		{name: "own stop, the source has lost its tail since", a: ab, b: ab[:1],
 			target: Target{Own: at(1, 2)}, err: cluster.ErrTruncated, span: cluster.Span{From: 1, To: 2}, error: "UncleanRecovery"},
 		{name: "own stop, source and destination differ, discarding is not enough", a: [][]byte{ab[0], value(1, 1, "x"), value(2, 2, "c")}, b: ab,
-			target: Target{Own: at(1, 2), Policy: Policy{DiscardLocalWrites: true}}, err: cluster.ErrTruncated, span: cluster.Span{From: 1, To: 3}},
+			target: Target{Own: at(1, 2), Policy: Policy{DiscardLocalWrites: true}}, err: cluster.ErrDiverged, span: cluster.Span{From: 1, To: 3}},
 		{name: "nothing known (C10.5)", a: [][]byte{value(0, 2, "c")}, b: ab, err: cluster.ErrDiverged, span: cluster.Span{From: 0, To: 1}, error: "Scratch"},
 		{name: "nothing known, from scratch", a: [][]byte{value(0, 2, "c")}, b: ab, target: Target{Policy: Policy{Scratch: true}}, cut: 0, lastEpoch: cluster.NoEpoch},
 		{name: "nothing to compare", a: ab, b: [][]byte{value(2, 1, "c")}, start: 2, err: cluster.ErrNoPosition, span: cluster.Span{From: 0, To: 2}, error: "Scratch"},
