@@ -19,6 +19,7 @@ type world struct {
 	store    mirror.Store
 	clusters map[string]*mock
 	opts     mirror.ControllerOptions
+	opener   mirror.Opener // instead of open
 
 	mu     sync.Mutex
 	broken map[string]error // names that the opener cannot open
@@ -45,7 +46,11 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world), clusters ...*mock) {
 // renew makes a controller as another process would.
 func (w *world) renew() {
 	w.t.Helper()
-	c, err := mirror.NewController(w.store, w.open, &w.opts)
+	open := w.opener
+	if open == nil {
+		open = w.open
+	}
+	c, err := mirror.NewController(w.store, open, &w.opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}
