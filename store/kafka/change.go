@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 )
 
@@ -60,7 +62,7 @@ func (t *tail) change(ctx context.Context, wants []*want) {
 			c.fresh = true
 			continue
 		}
-		trouble := t.append(ctx, piles, fails > 0)
+		trouble := c.tooLarge(piles, t.append(ctx, piles, fails > 0))
 		if trouble == nil {
 			fails = 0
 			continue
@@ -75,28 +77,51 @@ func (t *tail) change(ctx context.Context, wants []*want) {
 	}
 }
 
-// append produces piles and waits until all were read back. The first error is given;
-// what was appended in spite of it is found by reading.
-func (t *tail) append(ctx context.Context, piles map[int32]*pile, fresh bool) error {
-	errs := t.produce(ctx, piles, fresh)
-	var first error
-	for n := range piles {
-		if err := errs[n]; err != nil && (first == nil || !passing(err)) {
-			first = err
+// tooLarge looks for piles that brokers do not take: the values in them are written one
+// by one from now on, and one that is too large alone fails. It gives the worst of the
+// other errors.
+func (c *changes) tooLarge(piles map[int32]*pile, errs map[int32]error) error {
+	for n, err := range errs {
+		if !errors.Is(err, cluster.ErrTooLarge) {
+			continue
+		}
+		delete(errs, n)
+		if p := piles[n]; len(p.wants) == 1 {
+			p.wants[0].done, p.wants[0].err = true, at(c.t.topic, err)
+		}
+		c.single = true
+	}
+	return worst(errs)
+}
+
+// worst is an error that does not pass, if there is one, else any.
+func worst(errs map[int32]error) (w error) {
+	for _, err := range errs {
+		if err != nil && (w == nil || !passing(err)) {
+			w = err
 		}
 	}
+	return w
+}
+
+// append produces piles and waits until all were read back, or their log was cut. What
+// was appended in spite of an error is found by reading.
+func (t *tail) append(ctx context.Context, piles map[int32]*pile, fresh bool) map[int32]error {
+	errs := t.produce(ctx, piles, fresh)
 	err := t.await(ctx, func() bool {
 		for n, p := range piles {
-			if errs[n] == nil && t.view.parts[n].next < p.next() {
+			if now := &t.view.parts[n]; errs[n] == nil && now.next < p.next() && now.cuts == p.cuts {
 				return false
 			}
 		}
 		return true
 	})
-	if first == nil {
-		first = err
+	if err != nil {
+		for n := range piles {
+			errs[n] = cmp.Or(errs[n], err)
+		}
 	}
-	return first
+	return errs
 }
 
 // changes is the work of one call of change.
@@ -104,7 +129,9 @@ type changes struct {
 	t     *tail
 	left  []*want
 	fresh bool // the topic was read to its end after the call began
-	last  error
+	// single: one value in each batch, as one with more was too large.
+	single bool
+	last   error
 }
 
 // round takes what became of the tries and makes the next ones: at most one for each
@@ -115,6 +142,11 @@ func (c *changes) round() map[int32]*pile {
 	t := c.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if v := &t.view; v.misplaced != nil {
+		c.fail(at(t.topic, v.misplaced))
+		c.left = nil
+		return nil
+	}
 	piles, taken, total := map[int32]*pile{}, map[slot]bool{}, 0
 	left := c.left[:0:0]
 	for i, w := range c.left {
@@ -123,7 +155,7 @@ func (c *changes) round() map[int32]*pile {
 			break
 		}
 		p := piles[w.home]
-		if taken[w.slot] || p != nil && p.bytes >= batchBytes {
+		if taken[w.slot] || p != nil && (c.single || p.bytes >= batchBytes) {
 			taken[w.slot] = true // whoever comes after it in the slot waits as well
 			left = append(left, w)
 			continue
@@ -136,7 +168,7 @@ func (c *changes) round() map[int32]*pile {
 		case err != nil: // not to be believed yet
 		default:
 			if p == nil {
-				p = &pile{part: w.home}
+				p = &pile{part: w.home, cuts: t.view.parts[w.home].cuts}
 				piles[w.home] = p
 			}
 			before := p.bytes
@@ -148,7 +180,9 @@ func (c *changes) round() map[int32]*pile {
 	}
 	c.left = left
 	for _, p := range piles {
-		t.bury(p)
+		if !c.single {
+			t.bury(p)
+		}
 	}
 	return piles
 }
@@ -183,6 +217,7 @@ func (t *tail) try(w *want, now *value, next []byte, p *pile) {
 	a := &try{key: w.slot.key(turn, t.s.token()), attempt: attempt{from: t.view.parts[w.home].next}}
 	w.tries = append(w.tries, a)
 	t.view.attempts[a.key] = &a.attempt
+	p.wants = append(p.wants, w)
 	p.add(a.key, next)
 	if now != nil {
 		p.add(now.key, nil)
@@ -210,7 +245,7 @@ func (c *changes) collect() {
 	left := c.left[:0:0]
 	for _, w := range c.left {
 		won, look := w.won(&c.t.view, c.fresh)
-		if !won {
+		if !won && !w.done {
 			left = append(left, w)
 		}
 		if look {

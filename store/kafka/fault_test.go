@@ -385,3 +385,46 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLarge: a record that the topic does not take fails alone.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	f := fake(t, 1)
+	topic := unique()
+	if err := f.CreateTopic(topic, 1, map[string]string{"cleanup.policy": "compact", "max.message.bytes": "20000"}); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, f.ListenAddrs(), topic)
+	var records []coordinator.Record
+	for i := range int32(30) {
+		records = append(records, record("t", i, 1))
+		records[i].Reason = noise(2000) // together they are too large as well
+	}
+	records[7].Reason = noise(30_000)
+	for i, err := range s.Save(t.Context(), raceMirror, records) {
+		switch {
+		case i == 7 && !errors.Is(err, cluster.ErrTooLarge):
+			t.Errorf("the large one: %v", err)
+		case i != 7 && err != nil:
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+	if got := len(mustLoad(t, s)); got != 29 {
+		t.Errorf("%d records are stored", got)
+	}
+}
+
+// TestLoadedSlicesAreTheCallers: except for the history, which nobody changes.
+func TestLoadedSlicesAreTheCallers(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, fake(t, 1).ListenAddrs(), unique())
+	want := record("t", 0, 1)
+	want.Restore = []cluster.GroupOffset{{Group: "g", Offset: 1}}
+	mustSave(t, s, want)
+	got := mustLoad(t, s)
+	got[0].Sources[0], got[0].Restore[0].Group = "changed", "changed"
+	want.Sources, want.Restore = []string{"source-cluster-id"}, []cluster.GroupOffset{{Group: "g", Offset: 1}}
+	if diff := cmp.Diff([]coordinator.Record{want}, mustLoad(t, s)); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+}

@@ -52,12 +52,12 @@ func (t *tail) log(ctx context.Context, part int32, pairs []pair) error {
 	fails := 0
 	var nobody patience
 	for len(pairs) > 0 {
-		p := &pile{part: part}
+		p := &pile{part: part, cuts: t.cuts(part)}
 		n := 0
 		for ; n < len(pairs) && p.bytes < batchBytes; n++ {
 			p.add(pairs[n].key, pairs[n].value)
 		}
-		err := t.append(ctx, map[int32]*pile{part: p}, fails > 0)
+		err := t.append(ctx, map[int32]*pile{part: p}, fails > 0)[part]
 		if err == nil {
 			pairs, fails = pairs[n:], 0
 			continue
@@ -68,6 +68,12 @@ func (t *tail) log(ctx context.Context, part int32, pairs []pair) error {
 		fails++
 	}
 	return nil
+}
+
+func (t *tail) cuts(part int32) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.view.parts[part].cuts
 }
 
 // Watch implements coordinator.Store. It sees the intents of every Store on the topic.

@@ -65,6 +65,9 @@ var errNobody = fmt.Errorf("%w: no broker answers", cluster.ErrUnreachable)
 
 // ask puts a question to the leaders, once, all of them at a time.
 func (t *tail) ask(ctx context.Context, parts []int32, slot string, fresh bool, q question) map[int32]error {
+	// A broker that does not answer may have been replaced: there is time to try again.
+	ctx, cancel := context.WithTimeout(ctx, t.s.cfg.RequestTimeout/2)
+	defer cancel()
 	errs := make(map[int32]error, len(parts))
 	leaders, err := t.leaders(ctx, fresh)
 	if err != nil {

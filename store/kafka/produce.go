@@ -22,9 +22,11 @@ const (
 // pile is a batch in the making for one partition.
 type pile struct {
 	part    int32
+	cuts    int // of the partition when the pile was made
 	records []batch.Record
 	bytes   int
-	base    int64 // where it was appended
+	wants   []*want // whose tries are in it
+	base    int64   // where it was appended
 }
 
 func (p *pile) add(key string, value []byte) {

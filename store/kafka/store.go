@@ -203,7 +203,9 @@ func (m *mirrorView) standing(partitions []cluster.Partition) ([]coordinator.Rec
 			return nil, v.err
 		}
 		if !v.deleted {
-			records = append(records, v.record)
+			rec := v.record
+			rec.Sources, rec.Restore = slices.Clone(rec.Sources), slices.Clone(rec.Restore)
+			records = append(records, rec)
 		}
 	}
 	return records, nil

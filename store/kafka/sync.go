@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -59,12 +60,14 @@ func (t *tail) await(ctx context.Context, done func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			if trouble == nil {
-				trouble = context.Cause(ctx)
-			} else {
-				trouble = fmt.Errorf("%w: %w", context.Cause(ctx), trouble)
+			why := context.Cause(ctx)
+			if errors.Is(why, context.DeadlineExceeded) {
+				why = fmt.Errorf("%w: %w", cluster.ErrTimeout, why)
 			}
-			return at(t.topic, fmt.Errorf("%w while reading: %w", cluster.ErrTimeout, trouble))
+			if trouble != nil {
+				why = fmt.Errorf("%w: %w", why, trouble)
+			}
+			return at(t.topic, fmt.Errorf("not read to the end: %w", why))
 		}
 	}
 }

@@ -111,9 +111,7 @@ func (s *Store) createOnce(ctx context.Context, replicas int16) error {
 }
 
 // timeoutMillis is what brokers are given for a request, less than we wait for it.
-func (s *Store) timeoutMillis() int32 {
-	return int32((s.cfg.RequestTimeout - s.cfg.RequestTimeout/4).Milliseconds())
-}
+func (s *Store) timeoutMillis() int32 { return int32(s.cfg.RequestTimeout.Milliseconds() * 3 / 8) }
 
 // check refuses a topic that would lose state. Who may not read its settings is
 // trusted to have made it well.

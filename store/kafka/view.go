@@ -30,6 +30,7 @@ type part struct {
 	epoch int32 // leader epoch of the last batch read
 	// hole is the end of the last offsets that were missing in the log.
 	hole int64
+	cuts int // how often its log was found cut
 	// dead are keys of values that do not stand, and are not deleted yet.
 	dead map[string]struct{}
 }
@@ -263,5 +264,7 @@ func (v *view) forget(n int32) {
 			clear(m.intents)
 		}
 	}
+	cuts := v.parts[n].cuts
 	v.parts[n] = newPart()
+	v.parts[n].cuts = cuts + 1
 }
