@@ -308,3 +308,30 @@ func TestValuesOfOtherVersionsAreRefused(t *testing.T) {
 		t.Errorf("a record of version 2: %v", v.err)
 	}
 }
+
+// TestUnsureTriesAreLookedAtAgain: a try that might not be the first of its turn counts
+// only when it stands at the end of a log that was looked up after it was read.
+func TestUnsureTriesAreLookedAtAgain(t *testing.T) {
+	s := slot{"m", cluster.Partition{Topic: "a"}}
+	mine := s.key(1, "mine")
+	for name, c := range map[string]struct {
+		stands string
+		want   bool
+	}{
+		"it stands":      {mine, true},
+		"another stands": {s.key(2, "other"), false},
+	} {
+		v := newView(1)
+		v.set(s, &value{turn: 1, key: c.stands})
+		w := &want{slot: s, tries: []*try{{key: mine, attempt: attempt{seen: true, won: true}}}}
+		if won, look := w.won(&v, true); won || !look {
+			t.Errorf("%s: at first won %t, look %t", name, won, look)
+		}
+		if won, look := w.won(&v, false); won || look {
+			t.Errorf("%s: before the look won %t, look %t", name, won, look)
+		}
+		if won, _ := w.won(&v, true); won != c.want {
+			t.Errorf("%s: after the look won %t", name, won)
+		}
+	}
+}
