@@ -194,7 +194,7 @@ func TestFence(t *testing.T) {
 	}
 	produce(t, c, "local")
 	must(t, c.CreatePartitions(p0.Topic, 2))
-	if e := begin(t, w, one); !e.Stopped || e.LogEnd != 3 {
+	if e := begin(t, w, one); !e.Stopped || e.LogEnd != 3 || e.Ours {
 		t.Errorf("%+v", e)
 	}
 	again := one

@@ -54,9 +54,8 @@ func (cl *Client) truncate(cut fetcher.Cut) error {
 		r.log.truncate(cut.Offset)
 		r.high = min(r.high, r.log.end)
 	}
-	p.act(p.stretch.mirror)
-	p.known = producers{}
-	p.stretch.lost(leader.log.end)
+	p.act()
+	p.shortened(leader.log.end)
 	if l := cl.lane(cut.Partition); l.gen > 0 {
 		l.refusing = true // the log end has to be read again
 	}
@@ -151,7 +150,7 @@ func (cl *Client) startAt(s fetcher.Stretch, offset int64) error {
 		*now = stretch{mirror: s.Mirror, foreign: -1}
 	}
 	now.next, now.last = offset, nil
-	p.act(s.Mirror)
+	p.act()
 	cl.lane(s.Partition).refusing = true
 	if c.options.Manual {
 		c.replicate(p)

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -48,7 +47,7 @@ func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
 		return fetcher.End{LeaderEpoch: cluster.NoEpoch, Err: err}
 	}
 	end := cl.c.endOf(p, leader)
-	end.Ours = slices.Contains(p.mirrors, s.Mirror)
+	end.Ours = p.writtenBy(s.Mirror)
 	now := &p.stretch
 	switch {
 	case now.mirror != "" && now.mirror != s.Mirror && p.mirrored():
@@ -56,7 +55,7 @@ func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
 		return end
 	case s.New:
 		*now = stretch{mirror: s.Mirror, foreign: -1, next: end.LogEnd}
-		p.act(s.Mirror)
+		p.act()
 	case now.mirror != s.Mirror:
 		*now = stretch{mirror: s.Mirror, foreign: -1, next: end.LogEnd}
 	case now.stopped:
@@ -127,7 +126,7 @@ func (cl *Client) fence(s fetcher.Stretch) fetcher.End {
 		}
 	}
 	end := c.endOf(p, leader)
-	end.Stopped, end.Ours = true, slices.Contains(p.mirrors, s.Mirror)
+	end.Stopped, end.Ours = true, p.writtenBy(s.Mirror)
 	return end
 }
 

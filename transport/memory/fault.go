@@ -30,6 +30,7 @@ const (
 	CallTopics         Call = "Topics"
 	CallTopicConfigs   Call = "TopicConfigs"
 	CallCreateTopics   Call = "CreateTopics"
+	CallGrowTopics     Call = "GrowTopics"
 	CallGroups         Call = "Groups"
 	CallCommitted      Call = "Committed"
 	CallCommit         Call = "Commit"

@@ -15,9 +15,37 @@ type partition struct {
 	epoch    int32 // leader epoch
 	frozen   bool
 	stretch  stretch
-	mirrors  []string // those that have appended here
+	writers  []writer // who wrote what, by where they began; markers and fences do not count
 	guard    int64    // what producers wrote below it is no part of their sequences
 	known    producers
+}
+
+// writer wrote from an offset on: a mirror, or clients (empty).
+type writer struct {
+	mirror string
+	from   int64
+}
+
+// wrote notes who writes at an offset.
+func (p *partition) wrote(mirror string, at int64) {
+	if n := len(p.writers); n == 0 || p.writers[n-1].mirror != mirror {
+		p.writers = append(p.writers, writer{mirror, at})
+	}
+}
+
+// writtenBy reports whether the last records of the log are a mirror's.
+func (p *partition) writtenBy(mirror string) bool {
+	n := len(p.writers)
+	return n > 0 && p.writers[n-1].mirror == mirror
+}
+
+// shortened is called when the leader's log may end earlier than it did.
+func (p *partition) shortened(end int64) {
+	p.known = producers{}
+	p.stretch.lost(end)
+	for n := len(p.writers); n > 0 && p.writers[n-1].from >= end; n = len(p.writers) {
+		p.writers = p.writers[:n-1]
+	}
 }
 
 // replica is a partition on one broker.
@@ -173,7 +201,7 @@ func (c *Cluster) elect(p *partition, i int, clean bool) {
 		if !p.mirrored() {
 			r.log.epochs.assign(p.epoch, r.log.end)
 		}
-		p.stretch.lost(r.log.end)
+		p.shortened(r.log.end)
 		if c.options.Manual {
 			if p.alone() {
 				c.advance(p)

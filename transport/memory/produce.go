@@ -72,6 +72,9 @@ func (c *Cluster) place(p *partition, leader *replica, b []byte) {
 	if p.mirrored() && p.stretch.foreign < 0 {
 		p.stretch.foreign = leader.log.end
 	}
+	if !batch.Header(b).Control() {
+		p.wrote("", s.base)
+	}
 	leader.log.append(s)
 	c.grown(p)
 }

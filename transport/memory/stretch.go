@@ -35,15 +35,7 @@ const rememberedBatches = 5
 func (p *partition) mirrored() bool { return p.stretch.acted && !p.stretch.stopped }
 
 // act notes that the mirror has changed something.
-func (p *partition) act(mirror string) {
-	if mirror == "" {
-		return
-	}
-	p.stretch.acted = true
-	if !slices.Contains(p.mirrors, mirror) {
-		p.mirrors = append(p.mirrors, mirror)
-	}
-}
+func (p *partition) act() { p.stretch.acted = p.stretch.mirror != "" }
 
 // lost tells a stretch that the log ends earlier than it did.
 func (s *stretch) lost(end int64) {
@@ -202,7 +194,8 @@ func (r *run) put(p *partition, leader *replica, b *cluster.Batch, at int64) {
 		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: h.ProducerID(), ProducerEpoch: h.ProducerEpoch(), BaseSequence: h.BaseSequence()})
 	}
 	leader.log.append(storedOf(h))
-	p.act(p.stretch.mirror)
+	p.act()
+	p.wrote(p.stretch.mirror, at)
 }
 
 var _ fetcher.Log = (*Client)(nil)

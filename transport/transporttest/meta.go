@@ -1,0 +1,158 @@
+package transporttest
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/topics"
+	"github.com/google/go-cmp/cmp"
+)
+
+var metaChecks = []check{
+	{"cluster id", func(e End) string { return "" }, clusterID},
+	{"topics are created and listed", needsDestination, createAndList},
+	{"topic settings", func(e End) string {
+		if e.Source == nil || e.Destination == nil {
+			return "source and destination"
+		}
+		return ""
+	}, settings},
+	{"committed offsets", needsDestination, committed},
+	{"a group with members", with("Join", func(e End) bool { return e.Join != nil }), members},
+}
+
+func clusterID(k *kit) {
+	var ids []string
+	for range 2 {
+		if k.from != nil {
+			id, err := k.from.ID(k.ctx)
+			ids = append(ids, id)
+			if err != nil {
+				k.Error(err)
+			}
+		}
+		if k.to != nil {
+			id, err := k.to.ID(k.ctx)
+			ids = append(ids, id)
+			if err != nil {
+				k.Error(err)
+			}
+		}
+	}
+	if ids = slices.Compact(ids); len(ids) != 1 || ids[0] == "" {
+		k.Errorf("one cluster has the ids %q", ids)
+	}
+}
+
+func createAndList(k *kit) {
+	three, one := unique("three"), unique("one")
+	errs := k.to.CreateTopics(k.ctx, []cluster.NewTopic{
+		{Name: three, Partitions: 3, ReplicationFactor: -1}, {Name: one, Partitions: 1, ReplicationFactor: -1},
+	})
+	if len(errs) != 2 || errs[0] != nil || errs[1] != nil {
+		k.Fatal(errs)
+	}
+	if errs = k.to.CreateTopics(k.ctx, []cluster.NewTopic{{Name: one, Partitions: 2, ReplicationFactor: -1}}); !errors.Is(errs[0], cluster.ErrTopicExists) {
+		k.Errorf("a topic that is there: %v", errs[0])
+	}
+	all, err := k.to.Topics(k.ctx)
+	if err != nil {
+		k.Fatal(err)
+	}
+	found := map[string]cluster.Topic{}
+	for _, t := range all {
+		found[t.Name] = t
+	}
+	if found[three].Partitions != 3 || found[one].Partitions != 1 || found[three].Internal {
+		k.Errorf("%+v and %+v, want 3 partitions and 1", found[three], found[one])
+	}
+	if a, b := found[three].ID, found[one].ID; a == b && !a.IsZero() {
+		k.Errorf("two topics with the id %v", a)
+	}
+	// They can be used at once.
+	if e := k.look(k.to, stretch(cluster.Partition{Topic: three, Partition: 2})); e.Err != nil || e.TopicID != found[three].ID {
+		k.Errorf("%+v, want the topic id %v", e, found[three].ID)
+	}
+}
+
+func settings(k *kit) {
+	want := []cluster.TopicConfig{{Name: "max.message.bytes", Value: "123456"}, {Name: "retention.ms", Value: "7200000"}}
+	with, without := k.topic(1, want...)[0].Topic, k.topic(1)[0].Topic
+	answers, err := k.from.TopicConfigs(k.ctx, []string{without, with, unique("absent")})
+	if err != nil || len(answers) != 3 || answers[0].Err != nil || answers[1].Err != nil {
+		k.Fatal(answers, err)
+	}
+	got := slices.SortedFunc(slices.Values(answers[1].Configs), func(a, b cluster.TopicConfig) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		k.Errorf("overrides (-want +got):\n%s", diff)
+	}
+	if len(answers[0].Configs) != 0 {
+		k.Errorf("a topic without overrides has %v: defaults of the cluster are none", answers[0].Configs)
+	}
+	if answers[2].Err == nil {
+		k.Errorf("an absent topic: %+v", answers[2])
+	}
+}
+
+// committed: what is committed is read back, metadata too, also beyond the log end.
+func committed(k *kit) {
+	ps := k.topic(3)
+	group, other := unique("group"), unique("absent")
+	want := []cluster.Committed{{Partition: ps[0], Offset: 0}, {Partition: ps[2], Offset: 17, Metadata: "made by hand"}}
+	for _, offset := range []int64{3, 0} { // forwards and backwards
+		want[0].Offset = offset
+		if err := k.to.Commit(k.ctx, group, want); err != nil {
+			k.Fatal(err)
+		}
+	}
+	answers, err := k.to.Committed(k.ctx, []string{other, group})
+	if err != nil || answers[0].Err != nil || answers[1].Err != nil {
+		k.Fatal(answers, err)
+	}
+	got := slices.SortedFunc(slices.Values(answers[1].Offsets), func(a, b cluster.Committed) int { return a.Partition.Compare(b.Partition) })
+	if diff := cmp.Diff(want, got); diff != "" || len(answers[0].Offsets) != 0 {
+		k.Errorf("committed offsets (-want +got):\n%s; an absent group has %v", diff, answers[0].Offsets)
+	}
+	groups, err := k.to.Groups(k.ctx)
+	if err != nil {
+		k.Fatal(err)
+	}
+	i := slices.IndexFunc(groups, func(g cluster.Group) bool { return g.Name == group })
+	if i < 0 || groups[i].State != "Empty" {
+		k.Errorf("the group is not among %v, or not empty", groups)
+	}
+}
+
+// members is I11: a group with members is left as it is.
+func members(k *kit) {
+	p := k.topic(1)[0]
+	group := unique("group")
+	at := func(offset int64) []cluster.Committed {
+		return []cluster.Committed{{Partition: p, Offset: offset}}
+	}
+	if err := k.to.Commit(k.ctx, group, at(3)); err != nil {
+		k.Fatal(err)
+	}
+	leave := k.end.Join(k.TB, group)
+	if err := k.to.Commit(k.ctx, group, at(9)); !errors.Is(err, cluster.ErrRefused) {
+		k.Errorf("a commit beside members: %v", err)
+	}
+	answers, err := k.to.Committed(k.ctx, []string{group})
+	if err != nil || !slices.Equal(answers[0].Offsets, at(3)) {
+		k.Errorf("the offsets of a group with members: %+v, %v", answers, err)
+	}
+	leave()
+	for k.to.Commit(k.ctx, group, at(9)) != nil {
+		if !k.rest() {
+			k.Fatal("a group whose members have left takes no commit")
+		}
+	}
+}
+
+var _ topics.Sink = Destination(nil)
