@@ -16,7 +16,7 @@ func many(n int) []coordinator.Record {
 		out[i].Partition.Partition = int32(i % 50)
 		out[i].Sources = []string{"Ab3dEf6hQk2LmN0pRsTuVw"}
 		out[i].TopicID = cluster.TopicID{1, byte(i), byte(i >> 8)}
-		out[i].Epochs = []coordinator.EpochStart{{Epoch: 0, Start: 0}, {Epoch: 5, Start: int64(1000 * i)}, {Epoch: 9, Start: int64(1001*i + 1)}}
+		out[i].Epochs = []coordinator.EpochStart{{Epoch: 0, Start: 0}, {Epoch: 5, Start: int64(1000*i + 1)}, {Epoch: 9, Start: int64(1001*i + 2)}}
 	}
 	return out
 }
