@@ -23,7 +23,7 @@ func (s *Store) Definitions(ctx context.Context) ([]coordinator.Definition, erro
 	defer t.mu.Unlock()
 	var all []coordinator.Definition
 	for name := range t.view.mirrors {
-		v := t.view.get(slot{mirror: name})
+		v := t.view.get(definitionSlot(name))
 		if v == nil {
 			continue
 		}
@@ -59,7 +59,7 @@ func (s *Store) Define(ctx context.Context, d coordinator.Definition) error {
 	if err != nil {
 		return err
 	}
-	w := t.want(slot{mirror: d.Name}, func(now *value) ([]byte, error) {
+	w := t.want(definitionSlot(d.Name), func(now *value) ([]byte, error) {
 		var revision int64
 		if v := standing(now); v != nil {
 			revision = v.definition.Revision
@@ -90,7 +90,7 @@ func (s *Store) Undefine(ctx context.Context, name string) error {
 	var topics []string
 	if m := t.view.mirrors[name]; m != nil {
 		for p := range m.records {
-			wants = append(wants, t.remove(slot{name, p}))
+			wants = append(wants, t.remove(recordSlot(name, p)))
 		}
 		topics = slices.Sorted(maps.Keys(m.intents))
 	}
@@ -102,7 +102,7 @@ func (s *Store) Undefine(ctx context.Context, name string) error {
 	if err := t.dropIntents(ctx, name, topics); err != nil {
 		return err
 	}
-	w := t.remove(slot{mirror: name})
+	w := t.remove(definitionSlot(name))
 	t.change(ctx, []*want{w})
 	return w.err
 }

@@ -428,3 +428,22 @@ func TestLoadedSlicesAreTheCallers(t *testing.T) {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 }
+
+// TestRecordOfNoPartition: it could not be found again, and must not harm what is there.
+func TestRecordOfNoPartition(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, fake(t, 1).ListenAddrs(), unique())
+	if err := s.Define(t.Context(), coordinator.Definition{Name: raceMirror, Revision: 1}); err != nil {
+		t.Fatal(err)
+	}
+	errs := s.Save(t.Context(), raceMirror, []coordinator.Record{record("", 0, 1), record("t", -1, 1), record("t", 0, 1)})
+	if !errors.Is(errs[0], cluster.ErrRefused) || !errors.Is(errs[1], cluster.ErrRefused) || errs[2] != nil {
+		t.Errorf("save: %v", errs)
+	}
+	if err := s.Delete(t.Context(), raceMirror, []cluster.Partition{{}}); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Definitions(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("definitions %v, %v", got, err)
+	}
+}

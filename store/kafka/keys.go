@@ -18,14 +18,19 @@ const (
 )
 
 // slot is a place that holds one value: the record of a partition, or the
-// definition of a mirror when the topic is empty.
+// definition of a mirror.
 type slot struct {
-	mirror    string
-	partition cluster.Partition
+	mirror     string
+	partition  cluster.Partition // of a record
+	definition bool
 }
 
+func recordSlot(mirror string, p cluster.Partition) slot { return slot{mirror: mirror, partition: p} }
+
+func definitionSlot(mirror string) slot { return slot{mirror: mirror, definition: true} }
+
 func (s slot) kind() string {
-	if s.partition.Topic == "" {
+	if s.definition {
 		return kindDefinition
 	}
 	return kindRecord
@@ -92,6 +97,7 @@ func parseKey(text string) (k key, err error) {
 		return key{}, errKey
 	}
 	k.kind = parts[0]
+	k.slot.definition = k.kind == kindDefinition
 	if k.slot.mirror, err = url.PathUnescape(parts[1]); err != nil {
 		return key{}, errKey
 	}

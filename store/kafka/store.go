@@ -248,11 +248,14 @@ func alike(err error, n int) []error {
 }
 
 func (t *tail) save(mirror string, rec coordinator.Record) (*want, error) {
+	if rec.Partition.Topic == "" || rec.Partition.Partition < 0 {
+		return nil, fmt.Errorf("%w: a record of no partition (%v)", cluster.ErrRefused, rec.Partition)
+	}
 	encoded, err := json.Marshal(rec)
 	if err != nil {
 		return nil, err
 	}
-	return t.want(slot{mirror, rec.Partition}, func(now *value) ([]byte, error) {
+	return t.want(recordSlot(mirror, rec.Partition), func(now *value) ([]byte, error) {
 		var old coordinator.Record
 		if v := standing(now); v != nil {
 			old = v.record
@@ -316,7 +319,7 @@ func (s *Store) Delete(ctx context.Context, mirror string, partitions []cluster.
 	wants := make([]*want, 0, len(partitions))
 	for _, p := range partitions {
 		topics[p.Topic] = true
-		wants = append(wants, t.remove(slot{mirror, p}))
+		wants = append(wants, t.remove(recordSlot(mirror, p)))
 	}
 	t.change(ctx, wants)
 	if err := failed(wants); err != nil {

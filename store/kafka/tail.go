@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -196,7 +197,7 @@ func (t *tail) note(err error) {
 	t.trouble = err
 	t.mu.Unlock()
 	t.s.cfg.Logger.Debug("state topic is not read", "topic", t.topic, "err", err)
-	if errors.Is(err, cluster.ErrAuthorization) || errors.Is(err, cluster.ErrCorrupt) {
+	if errors.Is(err, cluster.ErrAuthorization) || errors.Is(err, cluster.ErrCorrupt) || errors.Is(err, cluster.ErrOldFormat) {
 		t.end(err)
 	}
 }
@@ -220,7 +221,7 @@ func (t *tail) take(fetched map[int32][]byte, d *batch.Decoder) error {
 		for w.Next() {
 			h := w.Header()
 			if h.Magic() != 2 {
-				continue // written before this library was
+				return fmt.Errorf("%w: magic %d in partition %d at offset %d", cluster.ErrOldFormat, h.Magic(), n, h.Base())
 			}
 			if err := t.view.apply(n, h, d, t.warn); err != nil {
 				return err

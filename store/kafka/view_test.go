@@ -138,7 +138,8 @@ func TestAnyRestOfTheLogGivesTheTruth(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		m := &model{r: r, slots: []slot{
-			{"m", cluster.Partition{Topic: "a"}}, {"m", cluster.Partition{Topic: "a", Partition: 1}}, {mirror: "m"},
+			recordSlot("m", cluster.Partition{Topic: "a"}), recordSlot("m", cluster.Partition{Topic: "a", Partition: 1}),
+			definitionSlot("m"),
 		}}
 		for range 60 {
 			switch r.IntN(8) {
@@ -169,7 +170,7 @@ func TestAnyRestOfTheLogGivesTheTruth(t *testing.T) {
 // TestAttemptsAreDecidedByTheLog: the first of two tries on the same value wins, and a
 // try before which something is missing is not sure.
 func TestAttemptsAreDecidedByTheLog(t *testing.T) {
-	s := slot{"m", cluster.Partition{Topic: "a"}}
+	s := recordSlot("m", cluster.Partition{Topic: "a"})
 	first, second, third := s.key(1, "x"), s.key(1, "y"), s.key(2, "x")
 	v := newView(1)
 	v.parts[0].next = 0
@@ -209,7 +210,7 @@ func TestAttemptsAreDecidedByTheLog(t *testing.T) {
 
 // TestMisplacedKeys: a topic whose number of partitions was changed is refused.
 func TestMisplacedKeys(t *testing.T) {
-	s := slot{"m", cluster.Partition{Topic: "a"}}
+	s := recordSlot("m", cluster.Partition{Topic: "a"})
 	home := s.home(4)
 	v := newView(4)
 	v.take((home+1)%4, batch.Record{Key: []byte(s.key(1, "x")), Value: []byte("{}")}, nil)
@@ -224,18 +225,18 @@ func TestMisplacedKeys(t *testing.T) {
 func TestKeys(t *testing.T) {
 	p := cluster.Partition{Topic: "orders.v1", Partition: 12}
 	for want, got := range map[string]string{
-		"record/a-to-b/orders.v1/12/7/t.1":      slot{"a-to-b", p}.key(7, "t.1"),
-		"record/a%2Fb/orders.v1/12/1/t":         slot{"a/b", p}.key(1, "t"),
-		"definition/a-to-b/2/t":                 slot{mirror: "a-to-b"}.key(2, "t"),
+		"record/a-to-b/orders.v1/12/7/t.1":      recordSlot("a-to-b", p).key(7, "t.1"),
+		"record/a%2Fb/orders.v1/12/1/t":         recordSlot("a/b", p).key(1, "t"),
+		"definition/a-to-b/2/t":                 definitionSlot("a-to-b").key(2, "t"),
 		"intent/a-to-b/orders%20%2F":            intentKey("a-to-b", "orders /"),
-		"record/a-to-b/orders.v1/12/7/t.1 home": fmt.Sprint(slot{"a-to-b", p}.key(7, "t.1"), " home"),
+		"record/a-to-b/orders.v1/12/7/t.1 home": fmt.Sprint(recordSlot("a-to-b", p).key(7, "t.1"), " home"),
 	} {
 		if got != want {
 			t.Errorf("key %s, want %s", got, want)
 		}
 	}
 	k, err := parseKey("record/a%2Fb/orders.v1/12/7/t.1")
-	if want := (key{kind: kindRecord, slot: slot{"a/b", p}, turn: 7, token: "t.1"}); err != nil || k != want {
+	if want := (key{kind: kindRecord, slot: recordSlot("a/b", p), turn: 7, token: "t.1"}); err != nil || k != want {
 		t.Errorf("%+v, %v", k, err)
 	}
 	for _, bad := range []string{"", "record", "record/m/t/0/1", "record/m/t/x/1/t", "record/m/t/0/0/t", "record/m/t/0/1/",
@@ -312,7 +313,7 @@ func TestValuesOfOtherVersionsAreRefused(t *testing.T) {
 // TestUnsureTriesAreLookedAtAgain: a try that might not be the first of its turn counts
 // only when it stands at the end of a log that was looked up after it was read.
 func TestUnsureTriesAreLookedAtAgain(t *testing.T) {
-	s := slot{"m", cluster.Partition{Topic: "a"}}
+	s := recordSlot("m", cluster.Partition{Topic: "a"})
 	mine := s.key(1, "mine")
 	for name, c := range map[string]struct {
 		stands string
