@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/topics"
 )
 
@@ -24,6 +25,7 @@ type catalog struct {
 	dest    string
 	synced  time.Time
 	syncErr error
+	loaded  chan struct{} // closed when the topics on record are in
 }
 
 // entry is one topic of the mirror.
@@ -31,6 +33,27 @@ type entry struct {
 	topic  cluster.Topic // the source's description
 	absent time.Time     // since when looks did not find it at the source; zero when it is there
 	gone   bool          // reported as gone
+	stored bool          // known from the store only: no look has found it yet
+}
+
+// load notes the topics that there are records of.
+func (c *catalog) load(records []coordinator.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range records {
+		if c.topics == nil {
+			c.topics = map[string]*entry{}
+		}
+		e := c.topics[r.Partition.Topic]
+		if e == nil {
+			e = &entry{topic: cluster.Topic{Name: r.Partition.Topic, ID: r.TopicID}, stored: true}
+			c.topics[r.Partition.Topic] = e
+		}
+		if e.stored {
+			e.topic.Partitions = max(e.topic.Partitions, r.Partition.Partition+1)
+		}
+	}
+	close(c.loaded)
 }
 
 // partitions of a topic.
@@ -83,8 +106,8 @@ func (c *catalog) note(t cluster.Topic) (changed bool) {
 		return true
 	}
 	e.absent, e.gone = time.Time{}, false
-	changed = e.topic.ID != t.ID || e.topic.Partitions != t.Partitions
-	e.topic = t
+	changed = e.stored || e.topic.ID != t.ID || e.topic.Partitions != t.Partitions
+	e.topic, e.stored = t, false
 	return changed
 }
 

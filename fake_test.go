@@ -81,6 +81,10 @@ func (m *mock) CreateTopics(_ context.Context, ts []cluster.NewTopic) []error {
 	return make([]error, len(ts))
 }
 
+func (m *mock) GrowTopics(_ context.Context, ts []cluster.Topic) []error {
+	return make([]error, len(ts))
+}
+
 func (m *mock) Leaders(ctx context.Context, ps []cluster.Partition, _ bool) ([]fetcher.LeaderAnswer, error) {
 	m.mu.Lock()
 	out := make([]fetcher.LeaderAnswer, len(ps))

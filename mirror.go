@@ -92,6 +92,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 		name: name, source: source, destination: destination, opts: o,
 		events: newEventQueue(), kick: make(chan struct{}, 1),
 	}
+	m.catalog.loaded = make(chan struct{})
 	m.catalog.filter, m.unclean = filters.topics, filters.unclean
 	m.can, m.traits = look(source, destination, o), destination.Traits()
 	m.align, m.resume = newGatherer(m.alignAll), newGatherer(m.fetchAll)
@@ -100,7 +101,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
-		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange,
+		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange, OnLoad: m.catalog.load,
 	})
 	return m, nil
 }

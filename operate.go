@@ -39,7 +39,7 @@ func (m *Mirror) Start(ctx context.Context, topics ...string) error {
 // ctx ends; before Run it is recorded. A stopped topic is refused (ErrStopped).
 // Without arguments every known topic is paused.
 func (m *Mirror) Pause(ctx context.Context, topics ...string) error {
-	known, err := m.unstopped("pause", topics)
+	known, err := m.unstopped(ctx, "pause", topics)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (m *Mirror) Pause(ctx context.Context, topics ...string) error {
 // recorded. A stopped topic is refused (ErrStopped). Without arguments every
 // known topic is resumed.
 func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
-	known, err := m.unstopped("resume", topics)
+	known, err := m.unstopped(ctx, "resume", topics)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,9 @@ func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
 // that are not known are an error (ErrUnknownTopic); the others are recovered.
 // Without arguments every known topic is recovered.
 func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
+	if err := m.onRecord(ctx); err != nil {
+		return m.fault("recover", err)
+	}
 	known, unknown, err := m.catalog.pick(topics)
 	if err != nil {
 		return m.fault("recover", err)
@@ -96,6 +99,9 @@ func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
 func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 	if m.phase.Load() == phaseEnded {
 		return m.fault("stop", ErrNotRunning)
+	}
+	if err := m.onRecord(ctx); err != nil {
+		return m.fault("stop", err)
 	}
 	entries := topics
 	if len(entries) == 0 {
@@ -165,6 +171,20 @@ func (m *Mirror) Promote(ctx context.Context, topics ...string) error {
 	return m.Stop(ctx, known...)
 }
 
+// onRecord waits, when the mirror runs, until it knows the topics that are on
+// record: an operation must not miss what another process has begun.
+func (m *Mirror) onRecord(ctx context.Context) error {
+	if !m.running() {
+		return nil
+	}
+	select {
+	case <-m.catalog.loaded:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the store has not told what is on record: %w", ctx.Err())
+	}
+}
+
 // firstSync waits until the mirror knows its topics.
 func (m *Mirror) firstSync(ctx context.Context) error {
 	tick := time.NewTicker(catchUpLook)
@@ -185,7 +205,10 @@ func (m *Mirror) firstSync(ctx context.Context) error {
 }
 
 // unstopped picks topics and refuses those that are stopped.
-func (m *Mirror) unstopped(op string, topics []string) ([]string, error) {
+func (m *Mirror) unstopped(ctx context.Context, op string, topics []string) ([]string, error) {
+	if err := m.onRecord(ctx); err != nil {
+		return nil, m.fault(op, err)
+	}
 	known, unknown, err := m.catalog.pick(topics)
 	if err != nil {
 		return nil, m.fault(op, err)

@@ -80,7 +80,8 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			continue
 		}
 		board := m.boards.get(t.rec.Partition)
-		if known := board.LogEnd.Load(); known >= 0 && e.LogEnd > known {
+		known := board.LogEnd.Load()
+		if known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart {
 			strangers = append(strangers, t)
 			continue
 		}

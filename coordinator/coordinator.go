@@ -45,6 +45,9 @@ type Options struct {
 	// OnChange is told of every stored change, in order, from the coordinator's
 	// goroutine and outside all locks. It must not block. Default: nobody is told.
 	OnChange func(before, after Record, err error)
+	// OnLoad is given all stored records, once, before anything is done about them,
+	// from the coordinator's goroutine. It must not block. Default: nobody is.
+	OnLoad func([]Record)
 }
 
 func (o *Options) withDefaults() Options {

@@ -71,6 +71,9 @@ func (l *loop) run(ctx context.Context) error {
 	if err != nil {
 		return nil // only ctx ends the attempts
 	}
+	if l.opts.OnLoad != nil {
+		l.opts.OnLoad(records)
+	}
 	for _, rec := range records {
 		e := &entry{rec: rec}
 		if rec.Reason != "" {

@@ -165,7 +165,7 @@ func (l *destinationLog) decide(p cluster.Partition, a *appending, gaps bool) Re
 			}
 			l.batches = append(l.batches, sourceBatch{b.Base, b.Next, b.Epoch, slices.Clone(b.Bytes)})
 			l.landed[b.Base]++
-			l.end = b.Next
+			l.end, l.ours = b.Next, true
 			if f.err == nil {
 				res.Batches, res.Next = res.Batches+1, b.Next
 			}

@@ -194,7 +194,9 @@ type End struct {
 	// only when the source is known to hold the same: Align compares, whoever asks.
 	Stopped bool
 	TopicID cluster.TopicID
-	// Ours: the log shows records of this mirror.
+	// Ours: the log shows records of this mirror, and nothing of others behind them. A
+	// destination that cannot tell leaves it false: then what was appended without an
+	// answer is compared with the source before copying goes on.
 	Ours bool
 	// RoundTrip is how long the way to the leader is, zero when that is not known.
 	// On long ways more is handed over before answers come.

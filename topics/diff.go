@@ -11,6 +11,7 @@ import (
 // A Plan is what has to happen so that the destination has the mirror's topics.
 type Plan struct {
 	Create []cluster.Topic // on the source, missing at the destination
+	Grow   []cluster.Topic // on both, with fewer partitions at the destination; the source's description
 	Ready  []cluster.Topic // on both; the source's description
 	// Refused are topics that cannot be mirrored as they stand, with the reason.
 	Refused map[string]error
@@ -39,7 +40,9 @@ func Diff(source, destination []cluster.Topic, f *Filter) Plan {
 		switch {
 		case !ok:
 			plan.Create = append(plan.Create, t)
-		case d.Partitions != t.Partitions:
+		case d.Partitions < t.Partitions:
+			plan.Grow = append(plan.Grow, t)
+		case d.Partitions > t.Partitions:
 			plan.Refused[t.Name] = fmt.Errorf("topic %s: %w: destination has %d partitions, source has %d",
 				t.Name, cluster.ErrRefused, d.Partitions, t.Partitions)
 		default:
@@ -48,6 +51,7 @@ func Diff(source, destination []cluster.Topic, f *Filter) Plan {
 	}
 	byName := func(a, b cluster.Topic) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(plan.Create, byName)
+	slices.SortFunc(plan.Grow, byName)
 	slices.SortFunc(plan.Ready, byName)
 	for n := range literals {
 		plan.Missing = append(plan.Missing, n)

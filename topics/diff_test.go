@@ -37,6 +37,7 @@ func TestDiff(t *testing.T) {
 		include, exclude       []string
 		source, destination    string
 		create, ready, missing []string
+		grow                   []string
 		refused                map[string]string
 	}{
 		{
@@ -45,10 +46,8 @@ func TestDiff(t *testing.T) {
 		},
 		{
 			name: "other numbers of partitions", include: []string{".*"}, source: "more:+ fewer:+++ same:+", destination: "more:++ fewer:+ same:+",
-			ready: []string{"same"},
-			refused: map[string]string{
-				"more": "destination has 3 partitions, source has 2", "fewer": "destination has 2 partitions, source has 4",
-			},
+			ready: []string{"same"}, grow: []string{"fewer"},
+			refused: map[string]string{"more": "destination has 3 partitions, source has 2"},
 		},
 		{
 			name: "missing literals only", include: []string{"z", "y", "a", "p.*", "x"}, exclude: []string{"x"}, source: "a", destination: "a y",
@@ -63,7 +62,8 @@ func TestDiff(t *testing.T) {
 				t.Fatal(err)
 			}
 			plan := Diff(topicsOf(tc.source), topicsOf(tc.destination), f)
-			if diff := cmp.Diff([][]string{tc.create, tc.ready, tc.missing}, [][]string{namesOf(plan.Create), namesOf(plan.Ready), plan.Missing}); diff != "" {
+			if diff := cmp.Diff([][]string{tc.create, tc.ready, tc.missing, tc.grow},
+				[][]string{namesOf(plan.Create), namesOf(plan.Ready), plan.Missing, namesOf(plan.Grow)}); diff != "" {
 				t.Error(diff)
 			}
 			if len(plan.Refused) != len(tc.refused) {
@@ -131,6 +131,7 @@ type side struct {
 	cfgErr  error
 	refuse  map[string]error
 	created []cluster.NewTopic
+	grown   []cluster.Topic
 }
 
 func (s *side) Topics(context.Context) ([]cluster.Topic, error) { return s.topics, s.err }
@@ -153,6 +154,43 @@ func (s *side) CreateTopics(_ context.Context, ts []cluster.NewTopic) []error {
 	return errs
 }
 
+func (s *side) GrowTopics(_ context.Context, ts []cluster.Topic) []error {
+	errs := make([]error, len(ts))
+	for i, t := range ts {
+		if errs[i] = s.refuse[t.Name]; errs[i] == nil {
+			s.grown = append(s.grown, t)
+		}
+	}
+	return errs
+}
+
+// TestSyncGrows: a source topic that has more partitions by now grows the
+// destination's; one that is refused keeps no other from growing (C2.5, I10).
+func TestSyncGrows(t *testing.T) {
+	source := &side{topics: []cluster.Topic{{Name: "a", Partitions: 6}, {Name: "b", Partitions: 5}, {Name: "c", Partitions: 2}}}
+	destination := &side{
+		topics: []cluster.Topic{{Name: "a", Partitions: 3}, {Name: "b", Partitions: 1}, {Name: "c", Partitions: 2}},
+		refuse: map[string]error{"b": errors.New("not authorized")},
+	}
+	f, err := NewFilter([]string{".*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Syncer{Source: source, Destination: destination}.Sync(context.Background(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]cluster.Topic{{Name: "a", Partitions: 6}}, destination.grown); diff != "" {
+		t.Errorf("grown (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]cluster.Topic{{Name: "c", Partitions: 2}, {Name: "a", Partitions: 6}}, res.Ready); diff != "" {
+		t.Errorf("ready (-want +got):\n%s", diff)
+	}
+	if len(res.Refused) != 1 || !strings.Contains(res.Refused["b"].Error(), "topic b: grow to 5 partitions: not authorized") {
+		t.Errorf("refused %v", res.Refused)
+	}
+}
+
 // TestSync: a topic that is refused, or whose settings cannot be read, does not
 // keep the others from being created (I10).
 func TestSync(t *testing.T) {
@@ -171,7 +209,7 @@ func TestSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := Syncer{source, destination}.Sync(context.Background(), f)
+	res, err := Syncer{Source: source, Destination: destination}.Sync(context.Background(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +243,7 @@ func TestSyncFails(t *testing.T) {
 		{"destination", side{topics: topicsOf("a")}, side{err: down}, "destination topics"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Syncer{&tc.source, &tc.destination}.Sync(context.Background(), f)
+			_, err := Syncer{Source: &tc.source, Destination: &tc.destination}.Sync(context.Background(), f)
 			if !errors.Is(err, down) || !strings.Contains(err.Error(), tc.text) || len(tc.destination.created) != 0 {
 				t.Errorf("error %v, created %v", err, tc.destination.created)
 			}
@@ -222,7 +260,7 @@ func TestSyncWithoutConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	destination := &side{topics: topicsOf("b")}
-	res, err := Syncer{&side{topics: topicsOf("a b"), cfgErr: down}, destination}.Sync(context.Background(), f)
+	res, err := Syncer{Source: &side{topics: topicsOf("a b"), cfgErr: down}, Destination: destination}.Sync(context.Background(), f)
 	if err != nil || !errors.Is(res.Refused["a"], down) || len(destination.created) != 0 || len(res.Created) != 0 {
 		t.Errorf("error %v, refused %v, created %v", err, res.Refused, destination.created)
 	}

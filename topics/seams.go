@@ -31,4 +31,8 @@ type Sink interface {
 	// their partitions are known; the errors are in the order of the topics, nil
 	// for success. A topic that is there already has cluster.ErrTopicExists.
 	CreateTopics(ctx context.Context, topics []cluster.NewTopic) []error
+	// GrowTopics brings topics to as many partitions as Partitions says, and returns
+	// when the leaders of all are known; the errors are in the order of the topics. One
+	// that has as many, or more, stays as it is.
+	GrowTopics(ctx context.Context, topics []cluster.Topic) []error
 }

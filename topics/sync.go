@@ -3,6 +3,7 @@ package topics
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -11,12 +12,17 @@ import (
 type Syncer struct {
 	Source      Source
 	Destination Sink
+	// Held is asked before anything is created: the names it gives are missing at the
+	// destination because the mirror itself is making them anew. They are left alone
+	// and count as ready. nil: there are none.
+	Held func(ctx context.Context) (map[string]bool, error)
 }
 
 // A Result is what one sync found and did.
 type Result struct {
 	Ready   []cluster.Topic  // topics that exist on both sides: what can be mirrored
 	Created []string         // among them, those that this sync created
+	Grown   []string         // among them, those that this sync gave more partitions
 	Refused map[string]error // topics that cannot be mirrored now, with the reason
 	Missing []string         // literal names that the source does not have
 }
@@ -34,6 +40,19 @@ func (s Syncer) Sync(ctx context.Context, f *Filter) (Result, error) {
 	}
 	plan := Diff(source, destination, f)
 	res := Result{Ready: plan.Ready, Refused: plan.Refused, Missing: plan.Missing}
+	if len(plan.Create) > 0 && s.Held != nil {
+		held, err := s.Held(ctx) // after the look: it is on record before it is deleted
+		if err != nil {
+			return Result{}, fmt.Errorf("topics that are being made anew: %w", err)
+		}
+		for _, t := range plan.Create {
+			if held[t.Name] {
+				res.Ready = append(res.Ready, t)
+			}
+		}
+		plan.Create = slices.DeleteFunc(plan.Create, func(t cluster.Topic) bool { return held[t.Name] })
+	}
+	s.grow(ctx, plan.Grow, &res)
 	if len(plan.Create) == 0 {
 		return res, nil
 	}
@@ -50,6 +69,21 @@ func (s Syncer) Sync(ctx context.Context, f *Filter) (Result, error) {
 	}
 	s.create(ctx, plan.Create, configs, &res)
 	return res, nil
+}
+
+func (s Syncer) grow(ctx context.Context, small []cluster.Topic, res *Result) {
+	if len(small) == 0 {
+		return
+	}
+	for i, err := range s.Destination.GrowTopics(ctx, small) {
+		t := small[i]
+		if err != nil {
+			res.Refused[t.Name] = fmt.Errorf("topic %s: grow to %d partitions: %w", t.Name, t.Partitions, err)
+			continue
+		}
+		res.Grown = append(res.Grown, t.Name)
+		res.Ready = append(res.Ready, t)
+	}
 }
 
 func (s Syncer) create(ctx context.Context, missing []cluster.Topic, configs []ConfigsAnswer, res *Result) {

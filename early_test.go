@@ -1,0 +1,117 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/transport/memory"
+)
+
+// TestForeignRecordBeforeTheFirst: a record of somebody else that stands where the
+// mirror's first one belongs is not taken for it, nor after a restart (I1, I4).
+func TestForeignRecordBeforeTheFirst(t *testing.T) {
+	for name, produce := range map[string]bool{"a destination that keeps epochs": false, "one with client rights": true} {
+		for _, restart := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *twins) {
+					w.b = memory.New(memory.Options{ID: "b", Produce: produce})
+					m, end := w.mirror("ab", w.a, w.b, nil)
+					settle(time.Second)
+					w.write(w.b, "not the source's")
+					if restart {
+						end()
+						m, _ = w.mirror("ab", w.a, w.b, nil)
+						settle(time.Second)
+					}
+					w.write(w.a, "the source's")
+					settle(10 * time.Minute)
+					s := w.state(m)
+					if s.State != coordinator.StateFailed || s.Retriable {
+						t.Errorf("%s\na:\n%s\nb:\n%s", show(s), w.a.Dump(orders), w.b.Dump(orders))
+					}
+					at, stands := &cluster.OffsetError{}, 1
+					if produce && !restart { // a client can only detect it: ours landed behind it
+						at.Span.From, stands = 1, 2
+					}
+					if want := at.Span.From; !errors.As(s.Err, &at) || at.Span.From != want {
+						t.Errorf("the error does not name offset %d: %v", want, s.Err)
+					}
+					if got, err := w.b.Records(orders, false); err != nil || len(got) != stands || string(got[0].Value) != "not the source's" {
+						t.Errorf("destination has %v, %v", got, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPauseRightAfterTheStart: a pause holds for what is on record, although this
+// process has not seen the topic at the source yet.
+func TestPauseRightAfterTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a")
+		_, end := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		w.equal()
+		end()
+		w.a.SetFault(func(op memory.Op) memory.Fault {
+			if op.Call == memory.CallTopics {
+				return memory.Fault{Kind: memory.DelayRequest, Delay: time.Hour}
+			}
+			return memory.Fault{}
+		})
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(0)
+		if err := m.Pause(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.state(m); s.State != coordinator.StatePaused {
+			t.Errorf("%s", show(s))
+		}
+		w.write(w.a, "b")
+		settle(time.Minute)
+		if s := w.state(m); s.State != coordinator.StatePaused || len(w.b.Log(orders)) >= len(w.a.Log(orders)) {
+			t.Errorf("%s\n%s", show(s), w.b.Dump(orders))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := m.Stop(ctx); err != nil { // all that is on record
+			t.Fatal(err)
+		}
+		if s := w.state(m); s.State != coordinator.StateStopped {
+			t.Errorf("%s", show(s))
+		}
+	})
+}
+
+// TestPartitionsAreAdded: what the source has more of, the destination gets, from its
+// first record (C2.5).
+func TestPartitionsAreAdded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a")
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		if err := w.a.CreatePartitions("orders", 6); err != nil {
+			t.Fatal(err)
+		}
+		p5 := cluster.Partition{Topic: "orders", Partition: 5}
+		for range 10 {
+			if _, err := w.a.Produce(p5, memory.Values("x")...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settle(2 * time.Minute)
+		if got, err := w.b.Records(p5, false); err != nil || len(got) != 10 || got[9].Offset != 9 {
+			t.Errorf("%v, %v", got, err)
+		}
+		if s := m.Status(); s.Partitions != 6 || s.Health != "ok" || s.States[coordinator.StateMirroring] != 6 {
+			t.Errorf("%s", show(s))
+		}
+		w.equal()
+	})
+}
+
