@@ -145,9 +145,9 @@ func TestRestart(t *testing.T) {
 		w.ok("o2")(w.Stop(briefly(t), "dr", "o2"))
 		w.ok("other")(w.Stop(briefly(t), "dr", "other"))
 		before := w.describe("dr").Definition
+		a.add("o4")
 		for range 2 {
 			w.restart()
-			a.add("o4")
 			pass(2 * time.Minute)
 			w.states("dr", map[string]coordinator.State{"o1": paused, "o2": stopped, "other": stopped, "o3": mirroring, "o4": mirroring})
 			if diff := cmp.Diff(before, w.describe("dr").Definition); diff != "" {

@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -115,3 +116,56 @@ func TestPartitionsAreAdded(t *testing.T) {
 	})
 }
 
+// TestDestinationLosesItsTail: an unclean election at the destination takes records
+// that the mirror has appended. They come again, although the source is idle (I3).
+func TestDestinationLosesItsTail(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a")
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		follower := w.follower(t, w.b)
+		if err := w.b.Lag(orders, follower, true); err != nil {
+			t.Fatal(err)
+		}
+		w.write(w.a, "b", "c")
+		settle(time.Second)
+		w.equal()
+		if err := w.b.ElectUnclean(orders, follower); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(w.a.Log(orders), w.b.Log(orders)) {
+			t.Fatal("nothing was lost")
+		}
+		settle(3 * time.Minute)
+		w.equal()
+		if s := w.state(m); s.State != coordinator.StateMirroring || s.Lag != 0 {
+			t.Errorf("%s", show(s))
+		}
+	})
+}
+
+// TestStopThatCannotBeStored: the topic stays the mirror's, and what somebody else
+// writes is noticed.
+func TestStopThatCannotBeStored(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.b = memory.New(memory.Options{ID: "b", Produce: true})
+		w.write(w.a, "a")
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		w.storeB.SetFault(func(op string, _ coordinator.Record) error {
+			if op == "intent" {
+				return errors.New("disk full")
+			}
+			return nil
+		})
+		if err := m.Stop(context.Background(), "orders"); err == nil {
+			t.Fatal("stopped without a store")
+		}
+		w.storeB.SetFault(nil)
+		w.write(w.b, "foreign")
+		settle(3 * time.Minute)
+		if s := w.state(m); s.State != coordinator.StateFailed || !errors.Is(s.Err, cluster.ErrForeignWrite) {
+			t.Errorf("%s", show(s))
+		}
+	})
+}

@@ -108,15 +108,16 @@ func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 		entries = []string{".*"}
 	}
 	known, unknown, err := m.catalog.pick(entries)
-	if err == nil {
-		err = m.catalog.stop(entries, append(known, unknown...), m.running())
-	}
 	if err != nil {
 		return m.fault("stop", err)
 	}
 	since := m.revisions(known)
+	// What cannot be stored stays a topic of the mirror and is looked after.
 	if err := m.intend(ctx, "stop", append(known, unknown...), coordinator.WantStopped); err != nil {
 		return err
+	}
+	if err := m.catalog.stop(entries, append(known, unknown...), m.running()); err != nil {
+		return m.fault("stop", err)
 	}
 	if !m.running() {
 		return nil

@@ -12,10 +12,11 @@ import (
 // confirm is how long a log end must stay unexplained before it is believed.
 const confirm = time.Second
 
-// watchEnds looks whether logs that are being mirrored have grown by something
-// that this mirror did not append. While the source is idle nothing else would
-// show it. Who did it is found out where the log end is read again: the partition
-// fails, is tried again, and fails for good if the records are foreign.
+// watchEnds looks whether logs that are being mirrored have changed by something
+// that this mirror did not do. While the source is idle nothing else would show it.
+// One that has grown fails: who did it is found out where the log end is read again,
+// and it fails for good if the records are foreign. One that is shorter, as after an
+// unclean election at the destination, is copied again from where it ends.
 func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	suspects := m.unexplained(ctx, ps)
 	if len(suspects) == 0 {
@@ -30,17 +31,26 @@ func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	for p := range suspects {
 		again = append(again, p)
 	}
+	var shorter []cluster.Partition
 	for p, now := range m.unexplained(ctx, again) {
 		s, _ := m.coord.Snapshot(p)
-		if was := suspects[p]; was.From == now.From && s.State == coordinator.StateMirroring {
+		was := suspects[p]
+		switch {
+		case s.State != coordinator.StateMirroring || was.From != now.From:
+		case now.To < now.From && was.To == now.To:
+			shorter = append(shorter, p)
+		case now.To > now.From && was.To > was.From:
 			m.fail(p, &cluster.OffsetError{Partition: p, Span: now, Err: cluster.ErrFenced,
 				Detail: fmt.Sprintf("the destination log ends at %d, this mirror has appended up to %d", now.To, now.From)})
 		}
 	}
+	if len(shorter) > 0 {
+		m.fetch.Doubt(shorter...)
+	}
 }
 
-// unexplained gives the partitions whose destination ends beyond what this mirror
-// has been told of its appends.
+// unexplained gives the partitions whose destination ends elsewhere than this mirror
+// has been told of its appends: From is what it was told, To where the log ends.
 func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cluster.Partition]cluster.Span {
 	if len(ps) == 0 {
 		return nil
@@ -56,7 +66,7 @@ func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cl
 	out := map[cluster.Partition]cluster.Span{}
 	for i, p := range ps {
 		span := cluster.Span{From: known[i], To: answers[i].HighWatermark}
-		if answers[i].Err == nil && span.Len() > 0 && m.boards.get(p).LogEnd.Load() == known[i] {
+		if answers[i].Err == nil && span.To != span.From && m.boards.get(p).LogEnd.Load() == known[i] {
 			out[p] = span
 		}
 	}

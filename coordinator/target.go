@@ -22,12 +22,14 @@ func want(rec Record, ev Event) (Record, []Effect, error) {
 		return unfit(rec, ev)
 	}
 	if ev.Desired != WantStopped {
-		// Until something was appended, the ids bind to nothing.
-		if rec.Appended && len(rec.Sources) > 0 && len(ev.Sources) > 0 && ev.Sources[0] != rec.Sources[0] {
+		// Until something was appended, or found to be the source's, the ids bind to
+		// nothing.
+		bound := rec.Appended || rec.Aligned && rec.State != StateStopped
+		if bound && len(rec.Sources) > 0 && len(ev.Sources) > 0 && ev.Sources[0] != rec.Sources[0] {
 			return rec, nil, fmt.Errorf("%v: the source cluster has id %s, mirrored was %s: %w",
 				rec.Partition, ev.Sources[0], rec.Sources[0], cluster.ErrClusterReplaced)
 		}
-		if rec.Appended && !ev.TopicID.IsZero() && !rec.TopicID.IsZero() && ev.TopicID != rec.TopicID {
+		if bound && !ev.TopicID.IsZero() && !rec.TopicID.IsZero() && ev.TopicID != rec.TopicID {
 			return rec, nil, fmt.Errorf("%v: the source topic has id %v, mirrored was %v: %w",
 				rec.Partition, ev.TopicID, rec.TopicID, cluster.ErrTopicReplaced)
 		}

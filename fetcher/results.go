@@ -84,6 +84,18 @@ func (s *session) doubt(t *tracker, err error) {
 	t.settled = false
 }
 
+// doubtIdle has the destination asked where a log ends that is at rest.
+func (s *session) doubtIdle(ps []cluster.Partition) {
+	for _, p := range ps {
+		if t := s.trackers[p]; t != nil && t.phase == fetching && t.runs == 0 && t.held == nil {
+			t.gen++
+			t.phase, t.unsure = learning, true
+			s.unsure = append(s.unsure, t)
+			s.look(t)
+		}
+	}
+}
+
 // settle asks the destination at once the first time, with a growing delay after
 // further errors in a row.
 func (s *session) settle(t *tracker) {
@@ -127,6 +139,7 @@ func (s *session) onEnds(l *learnt) {
 			t.unsure = false
 			t.phase = fetching
 			t.reset(l.ends[i].LogEnd)
+			t.trimmed = min(t.trimmed, l.ends[i].LogStart) // a destination's own election may take a trim back
 			t.far = l.ends[i].RoundTrip >= longRound
 			t.landed = t.next
 			t.board.LogEnd.Store(t.shown())

@@ -58,6 +58,8 @@ func (f *Fetcher) obey(ctx context.Context, c command) {
 		}
 	case c.ack != nil:
 		f.remove(c.remove, c.ack)
+	case c.doubt != nil:
+		f.doubt(c.doubt)
 	case c.moved != nil:
 		f.onMoved(ctx, c.moved)
 	case c.vacated != nil:
@@ -136,6 +138,18 @@ func (f *Fetcher) remove(ps []cluster.Partition, ack func()) {
 		}
 		ack()
 	})
+}
+
+func (f *Fetcher) doubt(ps []cluster.Partition) {
+	at := map[*session][]cluster.Partition{}
+	for _, p := range ps {
+		if pl := f.where[p]; pl != nil && pl.session != nil {
+			at[pl.session] = append(at[pl.session], p)
+		}
+	}
+	for s, ps := range at {
+		s.box.put(message{doubt: ps})
+	}
 }
 
 // onMoved takes a partition to the leader the answer named, or looks for it.
