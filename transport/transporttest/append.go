@@ -75,14 +75,17 @@ func againChangesNothing(k *kit) {
 	k.land(k.to, p, k.batch(6, 2))
 }
 
+// refusedUntilEnds: what was handed over behind a run that failed does not land, and
+// neither does the next one, unless it belongs where the log ends.
 func refusedUntilEnds(k *kit) {
 	p := k.started()
 	k.land(k.to, p, k.batch(0, 2))
-	if r := k.append(k.to, p, k.batch(1, 2)); r.Err == nil {
+	failed, behind := k.appending(k.to, p, k.batch(1, 2)), k.appending(k.to, p, k.batch(3, 2))
+	if r := k.result(failed); r.Err == nil {
 		k.Fatalf("a batch across the end: %+v", r)
 	}
-	if r := k.append(k.to, p, k.batch(2, 2)); !errors.Is(r.Err, cluster.ErrOutOfOrder) || r.Batches != 0 {
-		k.Errorf("the right batch after an error: %+v, want ErrOutOfOrder", r)
+	if r := k.result(behind); !errors.Is(r.Err, cluster.ErrOutOfOrder) || r.Batches != 0 {
+		k.Errorf("a batch behind one that failed: %+v, want ErrOutOfOrder", r)
 	}
 	if e := k.begin(k.to, stretch(p)); e.LogEnd != 2 {
 		k.Fatalf("%+v", e)
@@ -101,7 +104,7 @@ func answeredInOrder(k *kit) {
 	all := k.run(0, runs, 1)
 	left := make(chan error, runs)
 	for _, b := range all {
-		k.to.Append(p, copies([]cluster.Batch{b}), func(r fetcher.Result) {
+		k.to.Append(p, copies([]cluster.Batch{b}), nil, func(r fetcher.Result) {
 			mu.Lock()
 			nexts = append(nexts, r.Next)
 			mu.Unlock()
@@ -133,7 +136,7 @@ func bytesGivenBack(k *kit) {
 	want := k.run(0, 3, 2)
 	got := copies(want)
 	done := make(chan fetcher.Result, 1)
-	k.to.Append(p, got, func(r fetcher.Result) {
+	k.to.Append(p, got, nil, func(r fetcher.Result) {
 		for _, b := range got {
 			clear(b.Bytes)
 		}
@@ -152,7 +155,7 @@ func endsForgets(k *kit) {
 	var answered atomic.Int64
 	all := k.run(0, 20, 1)
 	for _, b := range all {
-		k.to.Append(p, copies([]cluster.Batch{b}), func(fetcher.Result) { answered.Add(1) })
+		k.to.Append(p, copies([]cluster.Batch{b}), nil, func(fetcher.Result) { answered.Add(1) })
 	}
 	e := k.begin(k.to, stretch(p))
 	if n := answered.Load(); n != 20 {

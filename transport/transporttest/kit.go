@@ -164,7 +164,7 @@ func (k *kit) append(d Destination, p cluster.Partition, batches ...cluster.Batc
 
 func (k *kit) appending(d Destination, p cluster.Partition, batches ...cluster.Batch) <-chan fetcher.Result {
 	done := make(chan fetcher.Result, 2) // room for a second one, which would be wrong
-	d.Append(p, copies(batches), func(r fetcher.Result) {
+	d.Append(p, copies(batches), nil, func(r fetcher.Result) {
 		select {
 		case done <- r:
 		default:

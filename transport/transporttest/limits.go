@@ -5,14 +5,20 @@ import (
 	"errors"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
 var limitChecks = []check{
 	{"gaps", needsDestination, gaps},
-	{"transactions", needsDestination, transactions},
-	{"timestamps of the broker", needsDestination, brokerTimestamps},
+	{"transactions", guarded(func(t fetcher.Traits) bool { return t.ControlBatches }), transactions},
+	{"timestamps of the broker", guarded(func(t fetcher.Traits) bool { return t.LogAppendTime }), brokerTimestamps},
 	{"reading", needsDestination, reading},
+}
+
+// guarded: the destination has the trait, or refuses what it is about.
+func guarded(trait func(fetcher.Traits) bool) func(End) string {
+	return with("trait, and nothing that would refuse", func(e End) bool { return !e.Unguarded || trait(e.Destination.Traits()) })
 }
 
 // allowed appends what a trait speaks of. Without the trait nothing of it lands, and

@@ -120,7 +120,7 @@ type anywhere struct {
 	mu   sync.Mutex
 }
 
-func (m *anywhere) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
+func (m *anywhere) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ends, err := m.Ends(context.Background(), []fetcher.Stretch{stretch(p)})
@@ -132,7 +132,7 @@ func (m *anywhere) Append(p cluster.Partition, batches []cluster.Batch, done fun
 		batches[i] = rebased(batches[i], at)
 		at = batches[i].Next
 	}
-	m.Client.Append(p, batches, done)
+	m.Client.Append(p, batches, free, done)
 }
 
 func rebased(b cluster.Batch, at int64) cluster.Batch {
@@ -144,32 +144,44 @@ func rebased(b cluster.Batch, at int64) cluster.Batch {
 // twice appends everything a second time behind itself.
 type twice struct{ *memory.Client }
 
-func (m *twice) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
+func (m *twice) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
 	again := rebased(batches[len(batches)-1], batches[len(batches)-1].Next)
-	m.Client.Append(p, batches, func(r fetcher.Result) { done(r) })
-	m.Client.Append(p, []cluster.Batch{again}, func(fetcher.Result) {})
+	m.Client.Append(p, batches, free, func(r fetcher.Result) { done(r) })
+	m.Client.Append(p, []cluster.Batch{again}, nil, func(fetcher.Result) {})
 }
 
-// forgiving looks at the log end by itself before each append.
+// forgiving leaves out what does not fit and goes on behind it.
 type forgiving struct{ *memory.Client }
 
-func (m *forgiving) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
-	m.Ends(context.Background(), []fetcher.Stretch{stretch(p)})
-	m.Client.Append(p, batches, done)
+func (m *forgiving) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	m.Client.Append(p, batches, free, func(r fetcher.Result) {
+		if r.Err == nil {
+			done(r)
+			return
+		}
+		go func() { // Ends waits for answers that are being told
+			ends, err := m.Ends(context.Background(), []fetcher.Stretch{stretch(p)})
+			if err != nil || batches[0].Base <= ends[0].LogEnd {
+				done(r)
+				return
+			}
+			m.Client.Append(p, batches, free, done) // as after a gap
+		}()
+	})
 }
 
 // hasty says that all is well before it looks at the bytes.
 type hasty struct{ *memory.Client }
 
-func (m *hasty) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
+func (m *hasty) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
 	done(fetcher.Result{Partition: p, Next: batches[len(batches)-1].Next, Batches: len(batches)})
-	m.Client.Append(p, batches, func(fetcher.Result) {})
+	m.Client.Append(p, batches, free, func(fetcher.Result) {})
 }
 
 type talkative struct{ *memory.Client }
 
-func (m *talkative) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
-	m.Client.Append(p, batches, func(r fetcher.Result) { done(r); done(r) })
+func (m *talkative) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	m.Client.Append(p, batches, free, func(r fetcher.Result) { done(r); done(r) })
 }
 
 // silent keeps answers back until something else is appended.
@@ -179,8 +191,8 @@ type silent struct {
 	kept func()
 }
 
-func (m *silent) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
-	m.Client.Append(p, batches, func(r fetcher.Result) {
+func (m *silent) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	m.Client.Append(p, batches, free, func(r fetcher.Result) {
 		m.mu.Lock()
 		kept := m.kept
 		m.kept = func() { done(r) }
@@ -194,8 +206,8 @@ func (m *silent) Append(p cluster.Partition, batches []cluster.Batch, done func(
 // disorderly answers two appends at a time, the later one first.
 type disorderly struct{ silent }
 
-func (m *disorderly) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
-	m.Client.Append(p, batches, func(r fetcher.Result) {
+func (m *disorderly) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	m.Client.Append(p, batches, free, func(r fetcher.Result) {
 		m.mu.Lock()
 		kept := m.kept
 		m.kept = nil

@@ -60,6 +60,12 @@ type End struct {
 	// Elect makes another replica that is in sync the leader and returns when it leads.
 	// Nil: what needs it is left out.
 	Elect func(t testing.TB, p cluster.Partition)
+	// OldFetch: the source's brokers do not tell in a fetch where logs part (Kafka before
+	// 2.7, fetch below version 12). What needs it is left out.
+	OldFetch bool
+	// Unguarded: the destination does not look at the kind of the batches it is handed;
+	// it relies on the engine, which hands over none that Traits exclude.
+	Unguarded bool
 	// Join gives a group a member until leave is called. Nil: groups with members are
 	// left out.
 	Join func(t testing.TB, group string) (leave func())

@@ -242,6 +242,9 @@ func movedLeader(k *kit) {
 	if now := k.leader(p); now.Broker == was.Broker || now.Epoch <= was.Epoch {
 		k.Errorf("the leader is %+v, was %+v", now.Leader, was.Leader)
 	}
+	if k.end.OldFetch {
+		return
+	}
 	k.feed(p, k.batch(6, 2))
 	s, w = k.open(p)
 	w.Offset, w.LastEpoch = 8, was.Epoch // more of the old epoch than there is
