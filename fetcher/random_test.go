@@ -133,6 +133,12 @@ func (s *schedule) run() {
 	for _, p := range s.ps {
 		s.src.produce(p, 1, 1, 1)
 	}
+	pass(5 * time.Second)
+	for _, p := range s.ps { // assigned anew shortly before, as in mend
+		if errors.Is(s.notes.failure(p), cluster.ErrFenced) {
+			s.anew(p)
+		}
+	}
 	s.same(30*time.Second, s.ps...)
 	for _, p := range s.ps {
 		s.within(10*time.Second, fmt.Sprintf("%v without trouble", p), func() bool { return s.boards[p].Trouble() == nil })
@@ -165,9 +171,16 @@ func (s *schedule) mend() {
 			s.t.Errorf("%v failed: %v", p, err)
 		}
 		if s.away[p] || s.notes.failure(p) != nil {
-			s.reassign(p)
+			s.anew(p)
 		}
 	}
+}
+
+// anew assigns a partition when nothing of it is under way any more.
+func (s *schedule) anew(p cluster.Partition) {
+	s.remove(p)
+	s.notes.note(func() { delete(s.notes.failed, p) })
+	s.reassign(p)
 }
 
 func (s *schedule) step(p cluster.Partition) {

@@ -126,7 +126,7 @@ func (s *session) onEnds(l *learnt) {
 			// What another worker appended has to be compared, and its epoch found out.
 			err = t.err(t.next, l.ends[i].LogEnd, cluster.ErrFenced, "the log grew by records that this worker was not handed")
 		}
-		if landed := t.board.LogEnd.Load(); err == nil && !l.ends[i].Ours && l.ends[i].LogEnd > landed {
+		if landed := t.landed; err == nil && !l.ends[i].Ours && l.ends[i].LogEnd > landed {
 			// It may be what we handed over, and it may be as much of somebody else's.
 			err = t.err(landed, l.ends[i].LogEnd, cluster.ErrFenced, "nothing in the log shows whose records these are")
 		}
