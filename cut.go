@@ -57,10 +57,10 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 			err = m.salvage(t.ctx, t.rec.Partition, span)
 		}
 		switch topic := t.rec.Partition.Topic; {
+		case !t.rec.RebuildOf.IsZero(): // also when there is no log: deleted, and then we crashed
+			rebuilds[topic] = append(rebuilds[topic], t)
 		case err != nil:
 			m.report(t, coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", t.rec.Cut, err))
-		case !t.rec.RebuildOf.IsZero():
-			rebuilds[topic] = append(rebuilds[topic], t)
 		case span.Len() == 0: // done before a crash
 			whole = append(whole, t)
 		default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
@@ -50,7 +51,7 @@ func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
 		}
 	}
 	m.post(t, coordinator.Event{
-		Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, RebuildAs: &was, Restore: owed[t.rec.Partition], How: a.How,
+		Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, RebuildAs: &was, Restore: upTo(owed[t.rec.Partition], a.Cut), How: a.How,
 	})
 }
 
@@ -128,7 +129,7 @@ func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.Topi
 }
 
 // readyToRebuild saves the tails of all partitions before they go with the topic,
-// once it is stored for each of them that it is copied again.
+// once it is stored for each of them that it is copied again, and from where.
 func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.TopicID) error {
 	t, _ := m.catalog.get(topic)
 	ps := partitionsOf(t)
@@ -146,6 +147,9 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
 	}
 	if err := m.fetch.Remove(ctx, ps...); err != nil {
+		return err
+	}
+	if err := m.ownCuts(ctx, ps, old); err != nil {
 		return err
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
@@ -167,6 +171,68 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 		m.told(s.Record, span)
 	}
 	return nil
+}
+
+// ownCuts finds out whether partitions that merely go with their topic have a tail of
+// their own, which nobody has looked for or told yet, and has the cut stored (I9). One
+// that may not be cut keeps its topic from being deleted.
+func (m *Mirror) ownCuts(ctx context.Context, ps []cluster.Partition, old cluster.TopicID) error {
+	var ts []task
+	for _, p := range ps {
+		if s, _ := m.coord.Snapshot(p); s.Cut == copyAgain {
+			ts = append(ts, task{ctx: ctx, rec: s.Record})
+		}
+	}
+	acks := make(chan error, len(ts))
+	asked := 0
+	var errs []error
+	var mu sync.Mutex // of the two above
+	m.alignTasks(ctx, ts, func(t task, a found) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case a.Err != nil:
+			errs = append(errs, fmt.Errorf("partition %d goes with the topic: %w", t.rec.Partition.Partition, a.Err))
+		case a.Cut >= 0:
+			asked++
+			m.coord.Post(coordinator.Event{
+				Partition: t.rec.Partition, Kind: coordinator.EventCutNeeded, Cut: a.Cut, How: a.How, RebuildOf: old,
+				RebuildAs: t.rec.RebuildAs, Restore: upTo(t.rec.Restore, a.Cut), Ack: func(err error) { acks <- err },
+			})
+		}
+	})
+	for range asked {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-acks:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// upTo holds committed offsets below a cut: what a group has read behind it is gone,
+// and what comes there instead the group has not read.
+func upTo(owed []cluster.GroupOffset, cut int64) []cluster.GroupOffset {
+	owed = slices.Clone(owed)
+	for i := range owed {
+		owed[i].Offset = min(owed[i].Offset, cut)
+	}
+	return owed
+}
+
+// held are the topics that are being rebuilt, by whichever worker: a sync that finds
+// one of them deleted must not create it, as it does not know how it was.
+func (m *Mirror) held(ctx context.Context) (map[string]bool, error) {
+	recs, err := m.opts.Store.Load(ctx, m.name)
+	held := map[string]bool{}
+	for _, rec := range recs {
+		if !rec.RebuildOf.IsZero() {
+			held[rec.Partition.Topic] = true
+		}
+	}
+	return held, err
 }
 
 // owed are the partitions that are being copied and owe committed offsets to groups.
@@ -191,23 +257,19 @@ func (m *Mirror) restore(ctx context.Context, recs []coordinator.Record, last bo
 		if err == nil {
 			err = answers[0].Err
 		}
-		var upTo int64
+		var end int64
 		if err == nil {
-			if upTo = answers[0].HighWatermark; last {
-				rec.Restore = slices.Clone(rec.Restore)
-				for i := range rec.Restore {
-					rec.Restore[i].Offset = min(rec.Restore[i].Offset, upTo)
-				}
-				upTo = copyAgain
+			if end = answers[0].HighWatermark; last {
+				rec.Restore, end = upTo(rec.Restore, end), copyAgain
 			}
-			err = m.restoreOne(ctx, rec, upTo)
+			err = m.restoreOne(ctx, rec, end)
 		}
 		if err != nil { // the next look tries again
 			m.opts.Logger.Warn("committed offsets not restored", "mirror", m.name, "topic", rec.Partition.Topic,
 				"partition", rec.Partition.Partition, "err", err)
 			continue
 		}
-		m.coord.Post(coordinator.Event{Partition: rec.Partition, Kind: coordinator.EventRestored, Start: upTo})
+		m.coord.Post(coordinator.Event{Partition: rec.Partition, Kind: coordinator.EventRestored, Start: end})
 	}
 }
 

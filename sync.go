@@ -62,7 +62,7 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 	if err := m.identify(ctx); err != nil {
 		return false, err
 	}
-	res, err := topics.Syncer{Source: m.source, Destination: m.destination}.Sync(ctx, m.filterNow())
+	res, err := topics.Syncer{Source: m.source, Destination: m.destination, Held: m.held}.Sync(ctx, m.filterNow())
 	if err != nil {
 		return false, err
 	}

@@ -127,7 +127,6 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	switch {
 	case rec.State == StateMirroring, rec.State == StateLogAlignment:
 	case rec.State == StateULERecovery && ev.Cut < rec.Cut: // the logs part further back
-		rec.Cut = ev.Cut
 	case rebuild && rec.State == StateULERecovery && rec.RebuildOf == ev.RebuildOf:
 		return rec, nil, nil // under way
 	case rebuild && (rec.State == StateULERecovery || rec.State == StatePaused || rec.State == StateFailed && !rec.stopUnfinished()):
@@ -140,7 +139,7 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	if rebuild {
 		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, ev.Restore
 	}
-	if rec.Cut < 0 {
+	if rec.Cut < 0 || ev.Cut < rec.Cut {
 		rec.Cut = ev.Cut
 	}
 	if rec.State == StatePaused || rec.State == StateFailed {
