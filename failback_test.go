@@ -92,7 +92,7 @@ func (w *twins) write(c *memory.Cluster, values ...string) {
 
 // settle lets virtual time pass until everything has come to rest.
 func settle(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 

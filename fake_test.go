@@ -117,8 +117,11 @@ func (m *mock) Ends(ctx context.Context, ss []fetcher.Stretch) ([]fetcher.End, e
 	return make([]fetcher.End, len(ss)), m.answer(ctx)
 }
 
-func (m *mock) Append(p cluster.Partition, _ []cluster.Batch, done func(fetcher.Result)) {
-	go done(fetcher.Result{Partition: p, Err: cluster.ErrUnavailable})
+func (m *mock) Append(p cluster.Partition, _ []cluster.Batch, free func(), done func(fetcher.Result)) {
+	go func() {
+		free()
+		done(fetcher.Result{Partition: p, Err: cluster.ErrUnavailable})
+	}()
 }
 
 func (m *mock) Truncate(_ context.Context, cuts []fetcher.Cut) []error {

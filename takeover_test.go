@@ -96,7 +96,7 @@ func TestTakeOverIsCompared(t *testing.T) {
 	}
 	b := batch.Encode(batch.Spec{Base: 10, Records: records})
 	done := make(chan fetcher.Result, 1)
-	other.Append(orders, []cluster.Batch{{Base: 10, Next: 20, MaxTimestamp: batch.Header(b).MaxTimestamp(), Bytes: b}}, func(r fetcher.Result) { done <- r })
+	other.Append(orders, []cluster.Batch{{Base: 10, Next: 20, MaxTimestamp: batch.Header(b).MaxTimestamp(), Bytes: b}}, nil, func(r fetcher.Result) { done <- r })
 	if res := <-done; res.Err != nil {
 		t.Fatal(res.Err)
 	}

@@ -186,7 +186,7 @@ func (s *session) dispatch(t *tracker, r *run) {
 	}
 	t.inflight += r.bytes
 	t.runs++
-	s.f.log.Append(t.partition, r.batches, r.done)
+	s.f.log.Append(t.partition, r.batches, r.free, r.done)
 }
 
 // onBad handles a batch at the position that cannot be mirrored as it is. Wrong

@@ -19,6 +19,7 @@ type sinkhole struct {
 
 type landing struct {
 	res  Result
+	free func()
 	done func(Result)
 }
 
@@ -28,6 +29,7 @@ func newSinkhole(ctx context.Context) *sinkhole {
 		for {
 			select {
 			case l := <-s.work:
+				l.free()
 				l.done(l.res)
 			case <-ctx.Done():
 				return
@@ -39,8 +41,8 @@ func newSinkhole(ctx context.Context) *sinkhole {
 
 func (s *sinkhole) Traits() Traits { return Traits{} }
 
-func (s *sinkhole) Append(p cluster.Partition, batches []cluster.Batch, done func(Result)) {
-	s.work <- landing{Result{Partition: p, Next: batches[len(batches)-1].Next, Batches: len(batches)}, done}
+func (s *sinkhole) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(Result)) {
+	s.work <- landing{Result{Partition: p, Next: batches[len(batches)-1].Next, Batches: len(batches)}, free, done}
 }
 
 // bench is a session whose loop the benchmark plays.

@@ -59,6 +59,7 @@ type fault struct {
 
 type appending struct {
 	batches  []cluster.Batch
+	free     func()
 	done     func(Result)
 	answered bool
 }
@@ -95,7 +96,7 @@ func (d *destination) asked() int {
 
 func (d *destination) Traits() Traits { return d.traits }
 
-func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, done func(Result)) {
+func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(Result)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.log(p)
@@ -110,7 +111,7 @@ func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, done 
 	}
 	l.mostWaits = max(l.mostWaits, l.waiting)
 	l.handed += len(batches)
-	l.queue = append(l.queue, &appending{batches: batches, done: done})
+	l.queue = append(l.queue, &appending{batches: batches, free: free, done: done})
 	if !l.working {
 		l.working = true
 		d.wg.Go(func() { d.work(p, l) })
@@ -139,8 +140,20 @@ func (d *destination) work(p cluster.Partition, l *destinationLog) {
 		l.queue = l.queue[1:]
 		res := l.decide(p, a, d.traits.Gaps)
 		d.mu.Unlock()
-		a.done(res)
+		a.end(res)
 	}
+}
+
+// end gives the bytes back and tells the outcome, in an order that nobody may
+// rely on.
+func (a *appending) end(res Result) {
+	if res.Next%2 == 0 {
+		a.done(res)
+		a.free()
+		return
+	}
+	a.free()
+	a.done(res)
 }
 
 // decide appends or not. It holds the lock.
@@ -200,7 +213,7 @@ func (d *destination) Ends(ctx context.Context, stretches []Stretch) ([]End, err
 		for _, a := range l.queue {
 			l.settle(a)
 			res := Result{Partition: s.Partition, Next: l.end, Err: cluster.ErrTimeout}
-			forgotten = append(forgotten, func() { a.done(res) })
+			forgotten = append(forgotten, func() { a.end(res) })
 		}
 		l.queue, l.refusing = nil, false
 		out[i] = End{LogStart: l.start, LogEnd: l.end, HighWatermark: l.end, Stopped: l.stopped, Ours: l.ours, TopicID: l.topic, LeaderEpoch: l.leader}

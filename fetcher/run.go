@@ -7,8 +7,8 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// A response keeps a fetched buffer until the last run that points into it has
-// been answered. It begins with one reference, its maker's own.
+// A response keeps a fetched buffer until nobody needs the bytes of the last run
+// that points into it. It begins with one reference, its maker's own.
 type response struct {
 	refs    atomic.Int32
 	release func()
@@ -28,7 +28,8 @@ func (r *response) done() {
 }
 
 // A run is consecutive batches of one partition on their way to the
-// destination. Runs are pooled, with their slice and their done function.
+// destination. Runs are pooled, with their slice and their functions, once their
+// bytes are free and their outcome has been dealt with: in either order.
 type run struct {
 	t       *tracker
 	session *session
@@ -37,42 +38,56 @@ type run struct {
 	bytes   int64
 	gen     uint32
 	result  Result
+	uses    atomic.Int32
+	free    func()       // bound once to freed
 	done    func(Result) // bound once to answered
 }
 
-var runs = sync.Pool{New: func() any {
-	r := &run{batches: make([]cluster.Batch, 0, 64)}
-	r.done = r.answered
-	return r
-}}
+var runs sync.Pool
 
 func newRun(s *session, t *tracker, from *response) *run {
-	r := runs.Get().(*run)
+	r, ok := runs.Get().(*run)
+	if !ok {
+		r = &run{batches: make([]cluster.Batch, 0, 64)}
+		r.free, r.done = r.freed, r.answered
+	}
 	r.session, r.t, r.from, r.gen = s, t, from, t.gen
 	from.refs.Add(1)
+	r.uses.Store(2)
 	return r
 }
 
-// answered is the destination's call when the run's outcome is known: the bytes
-// are free from here on, and the session is told.
+// freed is the destination's call when it does not need the bytes any more. What
+// is not answered by then still counts as in flight.
+func (r *run) freed() {
+	from := r.from
+	r.from = nil
+	from.done()
+	r.unused()
+}
+
+// answered is the destination's call when the run's outcome is known.
 func (r *run) answered(res Result) {
 	r.result = res
-	r.from.done()
-	r.from = nil
 	r.session.box.put(message{run: r})
 }
 
 // drop gives a run back that was never handed to the destination.
 func (r *run) drop() {
-	if r.from != nil {
-		r.from.done()
-	}
+	r.freed()
 	r.recycle()
 }
 
+// recycle ends the use of the outcome.
 func (r *run) recycle() {
 	clear(r.batches)
 	r.batches = r.batches[:0]
-	r.t, r.session, r.from, r.bytes, r.result = nil, nil, nil, 0, Result{}
-	runs.Put(r)
+	r.t, r.session, r.bytes, r.result = nil, nil, 0, Result{}
+	r.unused()
+}
+
+func (r *run) unused() {
+	if r.uses.Add(-1) == 0 {
+		runs.Put(r)
+	}
 }

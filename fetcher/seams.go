@@ -154,13 +154,14 @@ type Log interface {
 	// been called when Ends returns.
 	Ends(ctx context.Context, stretches []Stretch) ([]End, error)
 	// Append queues consecutive batches of one partition and returns at once. The
-	// bytes belong to the destination until it calls done, exactly once, from a
-	// goroutine of its own; done must not block. Runs of one partition are
-	// appended in the order of the calls. Repeating is harmless: a batch lands at
-	// its own Base or nowhere, or the result says otherwise. After a result with
-	// an error every further run of that partition is refused with
+	// bytes belong to the destination until it calls free, which may be long before
+	// it knows the outcome, and then done; each exactly once, in either order, from
+	// a goroutine of its own. Neither may block; free may be nil. Runs of one
+	// partition are appended in the order of the calls. Repeating is harmless: a
+	// batch lands at its own Base or nowhere, or the result says otherwise. After a
+	// result with an error every further run of that partition is refused with
 	// cluster.ErrOutOfOrder until Ends was asked again.
-	Append(p cluster.Partition, batches []cluster.Batch, done func(Result))
+	Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(Result))
 	// Truncate cuts tails: everything from Offset on goes, and the whole of a batch
 	// that holds Offset. It is done when every replica has done it, in-sync or not;
 	// one that is away keeps the obligation and serves it before it is read from

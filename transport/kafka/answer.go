@@ -28,7 +28,7 @@ func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
 		c.stale(it.lane.p)
 	}
 	if errors.Is(err, cluster.ErrTooLarge) {
-		size := len(it.bytes)
+		size := it.size
 		// The topic's limit is asked for elsewhere: this is the connection's reader.
 		c.generation().spawn(func(ctx context.Context) {
 			c.complete(it.lane, it.run, it.base, it.next, outcome{err: &cluster.OffsetError{

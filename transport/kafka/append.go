@@ -22,14 +22,15 @@ func (c *Cluster) lane(p cluster.Partition) *lane {
 }
 
 // Append queues consecutive batches of one partition.
-func (c *Cluster) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
+func (c *Cluster) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
 	l := c.lane(p)
 	l.mu.Lock()
-	err := l.push(batches, done)
+	err := l.push(batches, free, done)
 	end := l.end
 	l.mu.Unlock()
 	if err != nil || len(batches) == 0 {
-		c.generation().spawn(func(context.Context) { done(fetcher.Result{Partition: p, Next: end, Err: err}) })
+		out := delivery{free, done, fetcher.Result{Partition: p, Next: end, Err: err}}
+		c.generation().spawn(func(context.Context) { out.hand() })
 		return
 	}
 	c.wake(l)
@@ -93,7 +94,7 @@ func (c *Cluster) release(l *lane) {
 	}
 	l.mu.Unlock()
 	for i := range out {
-		out[i].done(out[i].result)
+		out[i].hand()
 	}
 	l.mu.Lock()
 	l.delivering--

@@ -75,8 +75,8 @@ func TestSecondWorker(t *testing.T) {
 
 	first := make(chan fetcher.Result, 1)
 	second := make(chan fetcher.Result, 1)
-	a.Append(p0, batchesAt(10, 1, 5, now()), func(r fetcher.Result) { first <- r })
-	a.Append(p0, batchesAt(15, 2, 5, now()), func(r fetcher.Result) { second <- r })
+	a.Append(p0, batchesAt(10, 1, 5, now()), nil, func(r fetcher.Result) { first <- r })
+	a.Append(p0, batchesAt(15, 2, 5, now()), nil, func(r fetcher.Result) { second <- r })
 	if r := wait(t, first); !errors.Is(r.Err, cluster.ErrOutOfOrder) || r.Next != 10 {
 		t.Errorf("stale batch: %+v", r)
 	}
@@ -128,7 +128,7 @@ func TestManyPartitionsInOneRequest(t *testing.T) {
 	results := make(chan fetcher.Result, partitions*20)
 	for n := range 20 {
 		for _, s := range shuffled(ss) {
-			c.Append(s.Partition, batchesAt(int64(n*4), 2, 2, now()), func(r fetcher.Result) { results <- r })
+			c.Append(s.Partition, batchesAt(int64(n*4), 2, 2, now()), nil, func(r fetcher.Result) { results <- r })
 		}
 	}
 	for range partitions * 20 {
@@ -283,7 +283,7 @@ func TestCloseAnswersEverything(t *testing.T) {
 	for i := range int32(4) {
 		p := cluster.Partition{Topic: "t", Partition: i}
 		for n := range int64(10) {
-			c.Append(p, batchesAt(n, 1, 1, now()), func(r fetcher.Result) { results <- r })
+			c.Append(p, batchesAt(n, 1, 1, now()), nil, func(r fetcher.Result) { results <- r })
 		}
 	}
 	<-held
@@ -397,7 +397,7 @@ func TestLaneAnswersAfterTheLastInFlight(t *testing.T) {
 	l := &lane{p: p0, id: 1 << 62, proven: true, expiry: defaultExpiry, seen: -1}
 	var runs []*run
 	for i := range int64(3) {
-		if err := l.push(batchesAt(i*10, 1, 10, now()), nil); err != nil {
+		if err := l.push(batchesAt(i*10, 1, 10, now()), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -440,7 +440,7 @@ func TestDuplicateOfOurOwn(t *testing.T) {
 		want      error
 	}{"own": {10, nil}, "another worker's": {0, cluster.ErrFenced}} {
 		l := &lane{p: p0, id: 1 << 62, proven: true, expiry: defaultExpiry, seen: -1, unknownTo: k.unknownTo}
-		if err := l.push(batchesAt(0, 1, 10, now()), nil); err != nil {
+		if err := l.push(batchesAt(0, 1, 10, now()), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		r, b, acks := l.next(time.Now())

@@ -31,7 +31,7 @@ func BenchmarkAppend(b *testing.B) {
 	for b.Loop() {
 		i := n % partitions
 		run[i][0].Base, run[i][0].Next = lanes[i].tail, lanes[i].tail+16
-		c.Append(lanes[i].p, run[i], done)
+		c.Append(lanes[i].p, run[i], nil, done)
 		if n++; n%partitions == 0 {
 			r := p.build()
 			for _, it := range r.items {

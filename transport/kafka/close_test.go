@@ -73,7 +73,7 @@ func TestCloseWhileAppending(t *testing.T) {
 				default:
 				}
 				handed.Add(1)
-				c.Append(p, batchesAt(base, 1, 2, now()), func(r fetcher.Result) {
+				c.Append(p, batchesAt(base, 1, 2, now()), nil, func(r fetcher.Result) {
 					answered.Add(1)
 					if r.Err == nil {
 						landed.Add(1)

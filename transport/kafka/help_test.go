@@ -96,7 +96,7 @@ func batchesAt(base int64, n, size int, timestamp int64) []cluster.Batch {
 func appendRun(t testing.TB, c *Cluster, p cluster.Partition, batches []cluster.Batch) fetcher.Result {
 	t.Helper()
 	got := make(chan fetcher.Result, 1)
-	c.Append(p, batches, func(r fetcher.Result) { got <- r })
+	c.Append(p, batches, nil, func(r fetcher.Result) { got <- r })
 	return wait(t, got)
 }
 
@@ -250,7 +250,7 @@ func (k *copier) session(ctx context.Context, broker int32, wants []fetcher.Want
 			}
 			if run := k.run(f); len(run) > 0 {
 				sent++
-				k.to.Append(f.Partition, run, func(r fetcher.Result) { results <- r })
+				k.to.Append(f.Partition, run, nil, func(r fetcher.Result) { results <- r })
 			}
 			if k.next[f.Partition] >= f.HighWatermark && !done[f.Partition] {
 				done[f.Partition] = true

@@ -59,6 +59,7 @@ type lane struct {
 // run is one Append.
 type run struct {
 	batches []cluster.Batch
+	free    func() // nil: called, the pipe's to call, or nobody waits for it
 	done    func(fetcher.Result)
 	sent    int
 	flying  int
@@ -70,27 +71,35 @@ type run struct {
 
 var runPool = sync.Pool{New: func() any { return new(run) }}
 
-func newRun(batches []cluster.Batch, done func(fetcher.Result)) *run {
+func newRun(batches []cluster.Batch, free func(), done func(fetcher.Result)) *run {
 	r := runPool.Get().(*run)
 	kept := append(r.batches[:0], batches...)
-	*r = run{batches: kept, done: done}
+	*r = run{batches: kept, free: free, done: done}
 	return r
 }
 
-func (r *run) free() {
+func (r *run) recycle() {
 	clear(r.batches)
-	r.done = nil
+	r.free, r.done = nil, nil
 	runPool.Put(r)
 }
 
 // delivery is a result on its way to the caller, made outside of the lock.
 type delivery struct {
+	free   func()
 	done   func(fetcher.Result)
 	result fetcher.Result
 }
 
+func (d *delivery) hand() {
+	if d.free != nil {
+		d.free()
+	}
+	d.done(d.result)
+}
+
 // push queues a run, or says why not.
-func (l *lane) push(batches []cluster.Batch, done func(fetcher.Result)) error {
+func (l *lane) push(batches []cluster.Batch, free func(), done func(fetcher.Result)) error {
 	if l.id == 0 || l.err != nil {
 		return fmt.Errorf("%w: the log end has to be read again first", cluster.ErrOutOfOrder)
 	}
@@ -104,7 +113,7 @@ func (l *lane) push(batches []cluster.Batch, done func(fetcher.Result)) error {
 		next = b.Next
 	}
 	l.tail = next
-	l.runs = append(l.runs, newRun(batches, done))
+	l.runs = append(l.runs, newRun(batches, free, done))
 	return nil
 }
 
@@ -127,8 +136,9 @@ func (l *lane) next(now time.Time) (r *run, b *cluster.Batch, acks int16) {
 	return r, b, acks
 }
 
-// take marks a batch as sent and makes it fit for the destination.
-func (l *lane) take(r *run, b *cluster.Batch, acks int16) {
+// take marks a batch as sent and makes it fit for the destination. With the last
+// of its run it hands out what to call once that batch has been written.
+func (l *lane) take(r *run, b *cluster.Batch, acks int16) (free func()) {
 	batch.Header(b.Bytes).Patch(batch.Patch{
 		Base: 0, LeaderEpoch: cluster.NoEpoch, ProducerID: l.id, ProducerEpoch: 0,
 		BaseSequence: sequence(b.Base), ClearAttributes: batch.AttrTransactional,
@@ -138,7 +148,9 @@ func (l *lane) take(r *run, b *cluster.Batch, acks int16) {
 	r.flying++
 	if r.sent++; r.sent == len(r.batches) {
 		l.unsent++
+		free, r.free = r.free, nil
 	}
+	return free
 }
 
 // outcome is what became of one batch.
@@ -208,8 +220,8 @@ func (l *lane) deliver(out []delivery) []delivery {
 		if l.err == nil && r.landed < len(r.batches) {
 			break
 		}
-		out = append(out, delivery{r.done, l.result(r)})
-		r.free()
+		out = append(out, delivery{r.free, r.done, l.result(r)})
+		r.recycle()
 	}
 	if n > 0 {
 		kept := copy(l.runs, l.runs[n:])

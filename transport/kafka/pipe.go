@@ -33,7 +33,8 @@ type pipe struct {
 	key pipeKey
 	sig chan struct{} // capacity 1: something to do
 
-	conn *wire.Conn // run's own
+	conn    *wire.Conn // these are run's own
+	written []func()   // give back what the write under way reads
 
 	mu       sync.Mutex
 	closed   bool
@@ -139,6 +140,11 @@ func (p *pipe) turn(ctx context.Context, calls []*wire.Call) []*wire.Call {
 		// Every call's Done is called with the error.
 		_ = p.conn.Send(calls...)
 	}
+	for _, free := range p.written {
+		free()
+	}
+	clear(p.written)
+	p.written = p.written[:0]
 	return calls
 }
 

@@ -194,7 +194,7 @@ func TestRealManyPartitions(t *testing.T) {
 	}
 	results := make(chan fetcher.Result, 60)
 	for _, s := range shuffled(ss) {
-		c.Append(s.Partition, batchesAt(0, 2, 2, now()), func(r fetcher.Result) { results <- r })
+		c.Append(s.Partition, batchesAt(0, 2, 2, now()), nil, func(r fetcher.Result) { results <- r })
 	}
 	for range 60 {
 		if r := wait(t, results); r.Err != nil || r.Next != 4 {

@@ -112,7 +112,7 @@ func TestRealForeignWrites(t *testing.T) {
 		mustAppend(t, c, busy, batchesAt(0, 1, 100, now()))
 		produceForeign(t, c, busy, 5)
 		held := make(chan fetcher.Result, 1) // both in one go, so that both are under way
-		c.Append(busy, batchesAt(100, 2, 10, now()), func(r fetcher.Result) { held <- r })
+		c.Append(busy, batchesAt(100, 2, 10, now()), nil, func(r fetcher.Result) { held <- r })
 		r := wait(t, held)
 		if errors.As(r.Err, &o) && o.Span.To < 125 {
 			raw(t, c, busy, zombieOf(c, busy, 110, 10)) // the second batch, if it was not under way

@@ -155,7 +155,7 @@ func appendUntil(t *testing.T, c *Cluster, p cluster.Partition, began chan<- str
 		}
 		got := make(chan fetcher.Result, 8)
 		for i := range 8 {
-			c.Append(p, batchesAt(end+int64(i)*12, 3, 4, now()), func(r fetcher.Result) { got <- r })
+			c.Append(p, batchesAt(end+int64(i)*12, 3, 4, now()), nil, func(r fetcher.Result) { got <- r })
 		}
 		bad := false
 		for range 8 {

@@ -30,7 +30,8 @@ type item struct {
 	base, next int64
 	stamp      int64 // largest timestamp
 	sent       time.Time
-	bytes      []byte
+	bytes      []byte // good until the request is written
+	size       int
 }
 
 // request is one produce request under way. Its framing is laid out by hand around
@@ -75,8 +76,10 @@ func (r *request) add(l *lane) (more bool) {
 	l.queued = nil
 	run, b, acks := l.next(r.began)
 	if b != nil && (pipeKey{l.broker, acks}) == p.key && !l.resting(r.began) {
-		l.take(run, b, acks)
-		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes})
+		if free := l.take(run, b, acks); free != nil {
+			p.written = append(p.written, free)
+		}
+		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes, len(b.Bytes)})
 		r.size += len(b.Bytes)
 		if _, b, acks = l.next(r.began); b != nil && acks == p.key.acks {
 			l.queued = p

@@ -63,7 +63,8 @@ func (cl *Client) order() []*lane {
 
 // Append queues consecutive batches of a partition. They land only while the log
 // ends where this client knows it to end, and nothing else of them lands ever.
-func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, done func(fetcher.Result)) {
+func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	done = freeing(free, done)
 	c := cl.c
 	f := cl.judgeAppend(p)
 	c.mu.Lock()
@@ -97,6 +98,17 @@ func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, done func
 	l.pump()
 	if f.Kind == CrashAfter {
 		cl.crash()
+	}
+}
+
+// freeing gives the bytes back with the outcome.
+func freeing(free func(), done func(fetcher.Result)) func(fetcher.Result) {
+	if free == nil {
+		return done
+	}
+	return func(r fetcher.Result) {
+		free()
+		done(r)
 	}
 }
 

@@ -73,7 +73,7 @@ func appended(c *memory.Client, batches ...cluster.Batch) fetcher.Result {
 
 func appending(c *memory.Client, batches ...cluster.Batch) <-chan fetcher.Result {
 	done := make(chan fetcher.Result, 1)
-	c.Append(p0, batches, func(r fetcher.Result) { done <- r })
+	c.Append(p0, batches, nil, func(r fetcher.Result) { done <- r })
 	return done
 }
 

@@ -166,7 +166,7 @@ func BenchmarkAppend(b *testing.B) {
 	done := make(chan fetcher.Result, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.Append(p0, []cluster.Batch{batchAt(at, 0, "v")}, func(r fetcher.Result) { done <- r })
+		w.Append(p0, []cluster.Batch{batchAt(at, 0, "v")}, nil, func(r fetcher.Result) { done <- r })
 		if r := <-done; r.Err != nil {
 			b.Fatal(r.Err)
 		}

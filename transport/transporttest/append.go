@@ -129,23 +129,43 @@ func answeredInOrder(k *kit) {
 	k.holds(k.to, p, all...)
 }
 
-// bytesGivenBack: when the result is known the bytes are the caller's, who writes
-// other things into them.
+// bytesGivenBack: the bytes are the caller's again, who writes other things into them,
+// as soon as free was called, and at the latest with the answer; each comes once, and
+// also for what does not land.
 func bytesGivenBack(k *kit) {
 	p := k.started()
 	want := k.run(0, 3, 2)
-	got := copies(want)
-	done := make(chan fetcher.Result, 1)
-	k.to.Append(p, got, nil, func(r fetcher.Result) {
-		for _, b := range got {
-			clear(b.Bytes)
+	runs := [][]cluster.Batch{want[:2], want[2:], {k.batch(1, 9)}} // the last one does not fit
+	var frees, dones atomic.Int64
+	answered := make(chan error, 10)
+	for _, run := range runs {
+		got := copies(run)
+		k.to.Append(p, got, func() {
+			frees.Add(1)
+			for _, b := range got {
+				clear(b.Bytes)
+			}
+			answered <- nil
+		}, func(r fetcher.Result) {
+			dones.Add(1)
+			answered <- r.Err
+		})
+	}
+	failed := 0
+	for range 2 * len(runs) {
+		select {
+		case err := <-answered:
+			if err != nil {
+				failed++
+			}
+		case <-k.ctx.Done():
+			k.Fatalf("%d runs were freed and %d answered, of %d", frees.Load(), dones.Load(), len(runs))
 		}
-		done <- r
-	})
-	if r := k.result(done); r.Err != nil {
-		k.Fatal(r.Err)
 	}
 	k.holds(k.to, p, want...)
+	if frees.Load() != 3 || dones.Load() != 3 || failed != 1 {
+		k.Errorf("3 runs, one of which does not fit: %d freed, %d answered, %d failed", frees.Load(), dones.Load(), failed)
+	}
 }
 
 // endsForgets: every append is answered, once, when Ends has returned, and nothing of

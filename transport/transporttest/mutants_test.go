@@ -165,7 +165,7 @@ func (m *forgiving) Append(p cluster.Partition, batches []cluster.Batch, free fu
 				done(r)
 				return
 			}
-			m.Client.Append(p, batches, free, done) // as after a gap
+			m.Client.Append(p, batches, nil, done) // as after a gap
 		}()
 	})
 }
