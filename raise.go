@@ -20,19 +20,27 @@ const (
 // raiseAll performs EPOCH_FENCING.
 func (m *Mirror) raiseAll(ctx context.Context, ts []task) {
 	ts = current(ts)
-	ps := make([]cluster.Partition, len(ts))
-	for i, t := range ts {
-		ps[i] = t.rec.Partition
-	}
-	if err := m.fetch.Remove(ctx, ps...); err != nil {
+	// The ends are read to take the log over: a worker that is gone by now may have done
+	// so last, and only the owner raises.
+	ends, err := m.quiet(ctx, ts)
+	if err != nil {
 		return // Run ends
+	}
+	ps := make([]cluster.Partition, 0, len(ts))
+	live := make([]task, 0, len(ts))
+	for i, t := range ts {
+		if err := ends[i].Err; err != nil {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("destination log end: %w", err))
+			continue
+		}
+		ps, live = append(ps, t.rec.Partition), append(live, t)
 	}
 	for i, err := range m.raise(ctx, ps, true) {
 		if err != nil {
-			m.report(ts[i], coordinator.EventFailed, fmt.Errorf("raise the leader epoch: %w", err))
+			m.report(live[i], coordinator.EventFailed, fmt.Errorf("raise the leader epoch: %w", err))
 			continue
 		}
-		m.report(ts[i], coordinator.EventEpochRaised, nil)
+		m.report(live[i], coordinator.EventEpochRaised, nil)
 	}
 }
 
