@@ -28,6 +28,7 @@ type run struct {
 	gen      int64
 	from     int64 // where the log has to end: what was handed over before has landed
 	batches  []cluster.Batch
+	free     func()               // nil when it was called, or there is none
 	done     func(fetcher.Result) // nil when it was forgotten
 	held     bool                 // is not carried out yet: a fault, or Step
 	silent   bool                 // is not answered yet: a fault
@@ -64,18 +65,18 @@ func (cl *Client) order() []*lane {
 // Append queues consecutive batches of a partition. They land only while the log
 // ends where this client knows it to end, and nothing else of them lands ever.
 func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
-	done = freeing(free, done)
 	c := cl.c
 	f := cl.judgeAppend(p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := cl.lane(p)
-	r := &run{lane: l, gen: l.gen, from: l.handed, batches: batches, done: done}
+	r := &run{lane: l, gen: l.gen, from: l.handed, batches: batches, free: free, done: done}
 	if n := len(batches); n > 0 {
 		l.handed = batches[n-1].Next
 	}
 	if err := cl.reach(); err != nil {
 		l.refusing = true
+		r.giveBack()
 		c.tell(done, fetcher.Result{Partition: p, Next: l.end, Err: err})
 		return
 	}
@@ -101,14 +102,13 @@ func (cl *Client) Append(p cluster.Partition, batches []cluster.Batch, free func
 	}
 }
 
-// freeing gives the bytes back with the outcome.
-func freeing(free func(), done func(fetcher.Result)) func(fetcher.Result) {
-	if free == nil {
-		return done
-	}
-	return func(r fetcher.Result) {
-		free()
-		done(r)
+// giveBack lets the caller have the bytes: they are not looked at any more. That is
+// as soon as the run was carried out, however late it is answered.
+func (r *run) giveBack() {
+	if r.free != nil {
+		free := r.free
+		r.free = nil
+		r.lane.cl.c.tell(func(fetcher.Result) { free() }, fetcher.Result{})
 	}
 }
 
@@ -182,6 +182,7 @@ func (r *run) carryOut() {
 	default:
 		r.land()
 	}
+	r.giveBack()
 	if r.done != nil {
 		l.refusing = l.refusing || r.result.Err != nil || r.err != nil
 	}
@@ -202,13 +203,14 @@ func (l *lane) forget(err error) {
 	for _, r := range l.runs {
 		done := r.done
 		r.done = nil
-		if r.held && !r.finished {
+		if r.silent && !r.finished { // on its way: Step will not carry out what is forgotten
 			r.batches = slices.Clone(r.batches)
 			for i := range r.batches {
 				r.batches[i].Bytes = slices.Clone(r.batches[i].Bytes)
 				l.unknown = max(l.unknown, r.batches[i].Next)
 			}
 		}
+		r.giveBack()
 		l.cl.c.tell(done, fetcher.Result{Partition: l.p, Next: l.end, Err: err})
 	}
 	l.runs = nil

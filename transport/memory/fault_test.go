@@ -152,8 +152,14 @@ func TestFaultsOfAppends(t *testing.T) {
 		}
 		release := make(chan struct{})
 		on(c, memory.CallAppend, memory.Fault{Kind: memory.DelayAnswer, Until: release})
-		first, second = appending(w, batchAt(1, 0, "b")), appending(w, batchAt(2, 0, "c"))
+		freed, b := false, batchAt(1, 0, "b")
+		answer := make(chan fetcher.Result, 1)
+		w.Append(p0, []cluster.Batch{b}, func() { freed = true; clear(b.Bytes) }, func(r fetcher.Result) { answer <- r })
+		first, second = answer, appending(w, batchAt(2, 0, "c"))
 		synctest.Wait()
+		if !freed {
+			t.Error("the bytes are kept although the batch has landed")
+		}
 		if len(first)+len(second) != 0 {
 			t.Error("answered early")
 		}

@@ -12,6 +12,7 @@ import (
 var metaChecks = []check{
 	{"cluster id", func(e End) string { return "" }, clusterID},
 	{"topics are created and listed", needsDestination, createAndList},
+	{"topics grow", needsDestination, grow},
 	{"topic settings", func(e End) string {
 		if e.Source == nil || e.Destination == nil {
 			return "source and destination"
@@ -73,6 +74,32 @@ func createAndList(k *kit) {
 	// They can be used at once.
 	if e := k.look(k.to, stretch(cluster.Partition{Topic: three, Partition: 2})); e.Err != nil || e.TopicID != found[three].ID {
 		k.Errorf("%+v, want the topic id %v", e, found[three].ID)
+	}
+}
+
+// grow is C2.5: more partitions, never fewer, and those there were keep their records.
+func grow(k *kit) {
+	p := k.started()
+	k.land(k.to, p, k.batch(0, 2))
+	for _, step := range []struct{ to, want int32 }{{3, 3}, {3, 3}, {2, 3}} {
+		if err := k.to.GrowTopics(k.ctx, []cluster.Topic{{Name: p.Topic, Partitions: step.to}})[0]; err != nil {
+			k.Fatal(err)
+		}
+		all, err := k.to.Topics(k.ctx)
+		if err != nil {
+			k.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(t cluster.Topic) bool { return t.Name == p.Topic })
+		if i < 0 || all[i].Partitions != step.want {
+			k.Fatalf("grown to %d: %+v", step.to, all)
+		}
+	}
+	last := cluster.Partition{Topic: p.Topic, Partition: 2}
+	k.begin(k.to, stretch(last))
+	k.land(k.to, last, k.batch(0, 1))
+	k.holds(k.to, p, k.batch(0, 2))
+	if err := k.to.GrowTopics(k.ctx, []cluster.Topic{{Name: unique("absent"), Partitions: 2}})[0]; err == nil {
+		k.Error("a topic that is not there was grown")
 	}
 }
 

@@ -91,6 +91,8 @@ func destinationMutants() map[string]destinationMutant {
 		"reads behind the end":            {"full", "reading", func(c *memory.Client) Destination { return &reader{c, func(o int64) int64 { return min(o, 20) }} }},
 		"drops metadata of commits":       {"full", "committed offsets", func(c *memory.Client) Destination { return &careless{c} }},
 		"creates what is there":           {"full", "topics are created and listed", func(c *memory.Client) Destination { return &careless{c} }},
+		"does not grow":                   {"full", "topics grow", func(c *memory.Client) Destination { return &careless{c} }},
+		"keeps what it was handed":        {"full", "bytes are given back with the answer", func(c *memory.Client) Destination { return &keeping{c} }},
 		"commits beside members":          {"full", "a group with members", func(c *memory.Client) Destination { return &careless{c} }},
 		"has a new id each time":          {"full", "cluster id", func(c *memory.Client) Destination { return &careless{c} }},
 		"knows every topic":               {"full", "an unknown topic", func(c *memory.Client) Destination { return &looking{c, func(e *fetcher.End) { e.Err = nil }} }},
@@ -335,6 +337,17 @@ func (m *careless) CreateTopics(ctx context.Context, topics []cluster.NewTopic) 
 		}
 	}
 	return errs
+}
+
+func (m *careless) GrowTopics(_ context.Context, topics []cluster.Topic) []error {
+	return make([]error, len(topics))
+}
+
+// keeping never says that bytes are free.
+type keeping struct{ *memory.Client }
+
+func (m *keeping) Append(p cluster.Partition, batches []cluster.Batch, _ func(), done func(fetcher.Result)) {
+	m.Client.Append(p, batches, nil, done)
 }
 
 func (m *careless) ID(context.Context) (string, error) { return unique("id"), nil }
