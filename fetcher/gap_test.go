@@ -237,10 +237,15 @@ func TestOutOfRangeAtTheLogStart(t *testing.T) {
 				l.faults = append(l.faults, out)
 			}
 		})
-		before := w.src.brokers[1].fetches
+		fetches := func() int {
+			w.src.mu.Lock()
+			defer w.src.mu.Unlock()
+			return w.src.brokers[1].fetches
+		}
+		before := fetches()
 		w.reassign(p)
 		pass(time.Second)
-		if n := w.src.brokers[1].fetches - before; n > 10 {
+		if n := fetches() - before; n > 10 {
 			t.Errorf("%d fetches within a second", n)
 		}
 		w.src.update(func() { w.src.logs[p].faults = nil })
