@@ -118,9 +118,10 @@ type Controller struct {
 
 	running sync.WaitGroup // the mirrors
 
-	mu   sync.Mutex
-	runs map[string]*controlled
-	held map[string]int // mirrors that must not be begun just now
+	mu    sync.Mutex
+	runs  map[string]*controlled
+	ended map[string]*controlled // the last of each name that was told to end
+	held  map[string]int         // mirrors that must not be begun just now
 }
 
 // NewController makes a Controller and reports every bad option at once. It asks
@@ -139,7 +140,7 @@ func NewController(store Store, open Opener, opts *ControllerOptions) (*Controll
 	}
 	return &Controller{
 		store: store, open: open, opts: o, look: make(chan struct{}, 1),
-		runs: map[string]*controlled{}, held: map[string]int{},
+		runs: map[string]*controlled{}, ended: map[string]*controlled{}, held: map[string]int{},
 	}, nil
 }
 
@@ -202,8 +203,7 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	defer c.mu.Unlock()
 	for name, r := range c.runs {
 		if _, ok := defined[name]; !ok {
-			r.end()
-			delete(c.runs, name)
+			c.drop(r)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(defined)) {
@@ -211,7 +211,8 @@ func (c *Controller) reconcile(ctx context.Context) error {
 		case r != nil:
 			r.adopt(defined[name])
 		case c.held[name] == 0 && ctx.Err() == nil:
-			r = newControlled(ctx, c, defined[name])
+			r = newControlled(ctx, c, defined[name], c.ended[name])
+			delete(c.ended, name)
 			c.runs[name] = r
 			c.running.Go(r.run)
 		}
@@ -219,12 +220,21 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	return nil
 }
 
+// drop tells a mirror to end; the lock is held.
+func (c *Controller) drop(r *controlled) {
+	r.end()
+	delete(c.runs, r.name)
+	c.ended[r.name] = r
+}
+
 // halt ends a mirror and keeps it from being begun until resume is called.
 func (c *Controller) halt(ctx context.Context, name string) (resume func(), err error) {
 	c.mu.Lock()
 	c.held[name]++
 	r := c.runs[name]
-	delete(c.runs, name)
+	if r != nil {
+		c.drop(r)
+	}
 	c.mu.Unlock()
 	resume = func() {
 		c.mu.Lock()
@@ -237,7 +247,6 @@ func (c *Controller) halt(ctx context.Context, name string) (resume func(), err 
 	if r == nil {
 		return resume, nil
 	}
-	r.end()
 	select {
 	case <-r.ended:
 		return resume, nil

@@ -27,6 +27,7 @@ type controlled struct {
 	end   context.CancelFunc
 	ended chan struct{}
 	kick  chan struct{} // capacity 1: do not wait any longer
+	after *controlled   // which has to have ended before this one begins; may be nil
 
 	mu      sync.Mutex
 	def     coordinator.Definition
@@ -36,8 +37,8 @@ type controlled struct {
 	retryAt time.Time
 }
 
-func newControlled(ctx context.Context, c *Controller, def coordinator.Definition) *controlled {
-	r := &controlled{c: c, name: def.Name, def: def, ended: make(chan struct{}), kick: make(chan struct{}, 1)}
+func newControlled(ctx context.Context, c *Controller, def coordinator.Definition, after *controlled) *controlled {
+	r := &controlled{c: c, name: def.Name, def: def, after: after, ended: make(chan struct{}), kick: make(chan struct{}, 1)}
 	r.ctx, r.end = context.WithCancel(ctx)
 	return r
 }
@@ -45,7 +46,12 @@ func newControlled(ctx context.Context, c *Controller, def coordinator.Definitio
 // run opens and runs the mirror, again and again until it is ended.
 func (r *controlled) run() {
 	defer close(r.ended)
+	defer r.down(nil, time.Time{})
 	defer r.end()
+	if r.after != nil {
+		<-r.after.ended
+		r.after = nil
+	}
 	pace := r.c.pace()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

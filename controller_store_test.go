@@ -96,3 +96,55 @@ func TestUndefined(t *testing.T) {
 		}
 	}, a, newMock("B"))
 }
+
+// TestBegunAgain: a mirror begins again only after the one before it has ended, however
+// long that takes.
+func TestBegunAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		release := make(chan struct{})
+		w.opener = func(ctx context.Context, d coordinator.Definition) (mirror.Source, mirror.Destination, error) {
+			s, d2, err := w.open(ctx, d)
+			if w.attempts("dr") == 2 {
+				<-release // whatever becomes of ctx
+			}
+			return s, d2, err
+		}
+		w.renew()
+		w.define("dr", "A", "B", "o1")
+		w.run()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantIs(t, w.Delete(ctx, "dr"), context.DeadlineExceeded)
+		pass(time.Minute)
+		if n := w.attempts("dr"); n != 2 {
+			t.Errorf("opened %d times while one was not over", n)
+		}
+		close(release)
+		pass(time.Second)
+		w.states("dr", map[string]coordinator.State{"o1": mirroring})
+	}, newMock("A", "o1"), newMock("B"))
+}
+
+// TestOwnStretch: a mirror that has been at work on a topic all along is not kept from
+// it by another that has got in between and copied nothing.
+func TestOwnStretch(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.define("first", "A", "B", "shared")
+		w.define("second", "C", "B", ".*")
+		rec := coordinator.Record{
+			Partition: at("shared", 0), State: coordinator.StateLogAlignment, Previous: coordinator.StateUnknown,
+			Desired: coordinator.WantMirroring, OwnerEpoch: 1, StateEpoch: 1, Cut: -1, Stretch: 1, Aligned: true,
+		}
+		other := rec
+		other.State, other.Previous, other.Desired, other.Aligned = paused, coordinator.StatePausing, coordinator.WantPaused, false
+		for name, r := range map[string]coordinator.Record{"first": rec, "second": other} {
+			if errs := w.store.Save(t.Context(), name, []coordinator.Record{r}); errs[0] != nil {
+				t.Fatal(errs[0])
+			}
+		}
+		w.run()
+		pass(time.Minute)
+		w.states("first", map[string]coordinator.State{"shared": mirroring})
+		w.wantFailed("second", "shared", mirror.ErrActive)
+	}, newMock("A", "shared"), newMock("B"), newMock("C", "shared"))
+}
