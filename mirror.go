@@ -232,6 +232,7 @@ func (b *boards) get(p cluster.Partition) *fetcher.Progress {
 	if b.of[p] == nil {
 		g := &fetcher.Progress{}
 		g.LogEnd.Store(-1)
+		g.Seen.Store(-1)
 		g.Source.Store(-1)
 		g.Ceiling.Store(-1)
 		b.of[p] = g

@@ -36,11 +36,11 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	for i, t := range ts {
 		// Another worker, or records of others at the end, do not keep a topic from
 		// being stopped: the position is where the log ends.
-		if e := ends[i].Err; e != nil && !errors.Is(e, cluster.ErrFenced) && !errors.Is(e, cluster.ErrForeignWrite) {
+		if e := ends[i].Err; e != nil && !errors.Is(e, cluster.ErrFenced) && !errors.Is(e, cluster.ErrForeignWrite) && !errors.Is(e, cluster.ErrActive) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: destination log end: %w", e))
 			continue
 		}
-		if !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
+		if errors.Is(ends[i].Err, cluster.ErrActive) || !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
 			m.report(t, coordinator.EventStopped, nil) // nothing there is this mirror's (I12)
 			continue
 		}

@@ -196,7 +196,7 @@ func (m *Mirror) lookAtEnds(ctx context.Context, ps []cluster.Partition) {
 	if answers, err := m.destination.Offsets(ctx, ps); err == nil {
 		for i, a := range answers {
 			if a.Err == nil {
-				m.boards.get(ps[i]).LogEnd.CompareAndSwap(-1, a.HighWatermark)
+				m.boards.get(ps[i]).Seen.Store(a.HighWatermark)
 			}
 		}
 	}

@@ -112,6 +112,9 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(),
 		RetryAt: moment(s.RetryAt), LastAppend: millis(g.Landed.Load()), NewestRecord: millis(g.Newest.Load()),
 	}
+	if out.DestinationEnd < 0 {
+		out.DestinationEnd = g.Seen.Load()
+	}
 	if out.SourceEnd >= 0 {
 		out.Lag = max(0, out.SourceEnd-max(out.DestinationEnd, g.LogStart.Load(), 0))
 	}

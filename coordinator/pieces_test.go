@@ -123,7 +123,7 @@ func TestAwaitNeedsAllAtOnce(t *testing.T) {
 			t.Fatalf("Await returned %v with one of two failed", err)
 		default:
 		}
-		post(c, Event{Kind: EventRecover})
+		post(c, Event{Kind: EventRecover}, Event{Kind: EventAligned})
 		if err := <-got; err != nil {
 			t.Error(err)
 		}

@@ -121,6 +121,8 @@ func TestRetriesDoubleTo300Seconds(t *testing.T) {
 			pass(seconds*time.Second - 1)
 			wantState(t, c, StateFailed)
 			pass(1)
+			wantState(t, c, StateLogAlignment)
+			post(c, Event{Kind: EventAligned})
 			wantState(t, c, StateMirroring)
 		}
 		if s := state(t, c); s.Err == nil || s.Reason == "" {
@@ -136,7 +138,7 @@ func TestRetriesDoubleTo300Seconds(t *testing.T) {
 			t.Errorf("a permanent fault is retried at %v", s.RetryAt)
 		}
 		post(c, Event{Kind: EventRecover})
-		wantState(t, c, StateMirroring)
+		wantState(t, c, StateLogAlignment)
 	})
 }
 

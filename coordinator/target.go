@@ -90,19 +90,21 @@ func resumed(rec Record) State {
 	return StateMirroring
 }
 
-// retryTarget is where a FAILED partition is tried again: the state it came
-// from where the table allows it, else LOG_ALIGNMENT.
+// retryTarget is where a FAILED partition is tried again: the state it came from
+// where the table allows it, else LOG_ALIGNMENT. Copying is gone on with through
+// LOG_ALIGNMENT as well: whatever made it fail may have changed the logs, and the next
+// try may be another process's.
 func retryTarget(rec Record) State {
 	if to := target(rec); to != StateFailed {
 		return to
 	}
-	if rec.Cut >= 0 {
+	switch {
+	case rec.Cut >= 0:
 		return StateULERecovery // still owed (I8)
+	case rec.Previous == StateFailed, rec.Previous == StateMirroring, !Legal(StateFailed, rec.Previous):
+		return StateLogAlignment
 	}
-	if Legal(StateFailed, rec.Previous) && rec.Previous != StateFailed {
-		return rec.Previous
-	}
-	return StateLogAlignment
+	return rec.Previous
 }
 
 // reenter goes to the target and repeats its side effect, also when the

@@ -49,7 +49,7 @@ func TestRetryTarget(t *testing.T) {
 	}{
 		{StateUnknown, WantMirroring, noCut, StateLogAlignment},
 		{StateLogAlignment, WantMirroring, noCut, StateLogAlignment},
-		{StateMirroring, WantMirroring, noCut, StateMirroring},
+		{StateMirroring, WantMirroring, noCut, StateLogAlignment},
 		{StateEpochFencing, WantMirroring, noCut, StateEpochFencing},
 		{StateULERecovery, WantMirroring, 4, StateULERecovery},
 		{StatePaused, WantMirroring, noCut, StateLogAlignment},

@@ -235,7 +235,7 @@ func TestIntents(t *testing.T) {
 		wantState(t, c, StateMirroring) // the intent was followed once
 		post(c, Event{Kind: EventFailed, Err: cluster.ErrTruncated})
 		intend(Intent{Topic: testPartition.Topic, Desired: WantMirroring, Recover: true})
-		wantState(t, c, StateMirroring)
+		wantState(t, c, StateLogAlignment)
 		stop()
 		intend(Intent{Topic: testPartition.Topic, Desired: WantStopped})
 		intend(Intent{Topic: "later", Desired: WantStopped})

@@ -40,7 +40,7 @@ func (j *alignment) align(ctx context.Context) error {
 	if empty && !j.recorded() && j.end.LogEnd <= j.source.HighWatermark {
 		return j.empty(ctx)
 	}
-	beyond := keep < j.end.LogEnd
+	told, beyond := keep, keep < j.end.LogEnd
 	if beyond {
 		same, err := j.sameBeyond(ctx, keep)
 		if err != nil {
@@ -50,7 +50,7 @@ func (j *alignment) align(ctx context.Context) error {
 			keep, beyond = j.end.LogEnd, false
 		}
 	}
-	common, err := j.common(ctx, keep)
+	common, err := j.common(ctx, keep, told)
 	switch {
 	case err != nil:
 		return err

@@ -9,15 +9,18 @@ import (
 )
 
 // common is where the part of the destination's log below keep and the source's log
-// part: keep itself when they do not.
-func (j *alignment) common(ctx context.Context, keep int64) (int64, error) {
+// part: keep itself when they do not. The history tells of what stands below told.
+func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error) {
 	var h epoch.History
 	if !j.t.Unproven && j.peer == nil {
-		h = j.t.Epochs.TruncateFrom(keep)
+		h = j.t.Epochs.TruncateFrom(told)
 	}
-	end, err := j.byEpochs(ctx, h, keep)
+	end, err := j.byEpochs(ctx, h, told)
 	if err != nil {
 		return 0, err
+	}
+	if end == told {
+		end = keep
 	}
 	if end, err = j.readable(ctx, end); err != nil {
 		return 0, err

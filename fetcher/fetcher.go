@@ -30,10 +30,11 @@ type Fetcher struct {
 	group    *errgroup.Group
 	sessions map[int32]*session
 	where    map[cluster.Partition]*place
-	seeking  []*place  // wait for a leader
-	seekAt   time.Time // when the first of them is due
-	freshAt  time.Time // the cluster is not asked again before
-	asking   bool      // a look for leaders is under way
+	letting  map[cluster.Partition]chan struct{} // removed, and a session has not said yet that it has let go
+	seeking  []*place                            // wait for a leader
+	seekAt   time.Time                           // when the first of them is due
+	freshAt  time.Time                           // the cluster is not asked again before
+	asking   bool                                // a look for leaders is under way
 }
 
 // A place is where a partition is: in a session, or looking for one.
@@ -75,6 +76,7 @@ type command struct {
 	partitions []cluster.Partition
 	leaders    *sought
 	failed     *tracker
+	let        *letGo
 	vacated    *place
 }
 
@@ -92,6 +94,7 @@ func New(source Source, log Log, report Report, opts Options) *Fetcher {
 		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
 		box: newMailbox[command](), budget: newBudget(opts.BudgetBytes),
 		sessions: map[int32]*session{}, where: map[cluster.Partition]*place{},
+		letting: map[cluster.Partition]chan struct{}{},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 // them; each is read by itself, so that two of them may be a moment apart.
 type Progress struct {
 	LogEnd   atomic.Int64 // all below it is at the destination, or was skipped
+	Seen     atomic.Int64 // the destination's high watermark, as the owner has looked it up while nothing is copied
 	Source   atomic.Int64 // the source's high watermark
 	LogStart atomic.Int64 // the source's log start
 	Records  atomic.Int64 // offsets copied since the process began, as the destination has acknowledged them

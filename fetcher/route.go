@@ -58,6 +58,8 @@ func (f *Fetcher) obey(ctx context.Context, c command) {
 		}
 	case c.ack != nil:
 		f.remove(c.remove, c.ack)
+	case c.let != nil:
+		f.onLetGo(c.let)
 	case c.doubt != nil:
 		f.doubt(c.doubt)
 	case c.moved != nil:
@@ -89,13 +91,23 @@ func (f *Fetcher) assign(a Assignment) {
 	pl.t.leap = f.traits.Gaps && f.opts.RetentionGap == RetentionContinue
 	f.where[p] = pl
 	f.count.Add(1)
+	vacated := func() { f.box.put(command{vacated: pl}) }
 	if old == nil || old.session == nil {
-		f.look(pl, time.Now(), false)
+		gone := f.letting[p]
+		if gone == nil {
+			f.look(pl, time.Now(), false)
+			return
+		}
+		pl.t.phase, pl.leaving = learning, true
+		f.spawn(func() {
+			<-gone
+			vacated()
+		})
 		return
 	}
 	pl.t.phase = learning
 	pl.session, pl.leaving = old.session, true
-	old.session.box.put(message{remove: []cluster.Partition{p}, ack: func() { f.box.put(command{vacated: pl}) }})
+	old.session.box.put(message{remove: []cluster.Partition{p}, ack: vacated})
 }
 
 func (f *Fetcher) onVacated(pl *place) {
@@ -112,32 +124,58 @@ func (f *Fetcher) forget(p cluster.Partition) {
 	}
 }
 
-// remove acknowledges when every session has let go.
+// remove acknowledges when every session has let go, those too that were told to by
+// an earlier removal.
 func (f *Fetcher) remove(ps []cluster.Partition, ack func()) {
 	at := map[*session][]cluster.Partition{}
+	var waits []chan struct{}
 	for _, p := range ps {
+		if gone := f.letting[p]; gone != nil {
+			waits = append(waits, gone)
+		}
 		if pl := f.where[p]; pl != nil && pl.session != nil {
 			at[pl.session] = append(at[pl.session], p)
 		}
 		f.forget(p)
 	}
-	if len(at) == 0 {
+	for s, ps := range at {
+		gone := make(chan struct{})
+		for _, p := range ps {
+			f.letting[p] = gone
+		}
+		waits = append(waits, gone)
+		left := func() {
+			close(gone)
+			f.box.put(command{let: &letGo{ps, gone}})
+		}
+		if !s.box.put(message{remove: ps, ack: left}) {
+			left()
+		}
+	}
+	if len(waits) == 0 {
 		ack()
 		return
 	}
-	left := make(chan struct{}, len(at))
-	for s, ps := range at {
-		if !s.box.put(message{remove: ps, ack: func() { left <- struct{}{} }}) {
-			left <- struct{}{}
-		}
-	}
-	n := len(at)
 	f.spawn(func() {
-		for range n {
-			<-left
+		for _, gone := range waits {
+			<-gone
 		}
 		ack()
 	})
+}
+
+// letGo says that a session has let go of partitions that were removed.
+type letGo struct {
+	partitions []cluster.Partition
+	gone       chan struct{} // which was closed
+}
+
+func (f *Fetcher) onLetGo(l *letGo) {
+	for _, p := range l.partitions {
+		if f.letting[p] == l.gone {
+			delete(f.letting, p)
+		}
+	}
 }
 
 func (f *Fetcher) doubt(ps []cluster.Partition) {

@@ -82,8 +82,15 @@ func addGone(gone []kmsg.FetchRequestForgottenTopic, p cluster.Partition, id clu
 
 // hand makes the caller's answer: records stay where they arrived, in the frame.
 func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
-	return &fetcher.FetchResponse{Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions()}
+	return &fetcher.FetchResponse{
+		Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions(),
+		Compares: s.req.Version >= comparingFetch,
+	}
 }
+
+// comparingFetch is the first version in which brokers compare the last fetched
+// epoch with their log (KIP-595).
+const comparingFetch = 12
 
 func (s *session) partitions() []fetcher.Fetched {
 	total := 0
