@@ -63,14 +63,20 @@ func (f *connectionFlags) config() (kafka.Config, error) {
 	return cfg, errors.Join(errs...)
 }
 
-// open makes the cluster without connecting. When the configuration is wrong it
-// gives a stand-in beside the error, so that a caller can still check the rest.
-func (f *connectionFlags) open(logger *slog.Logger) (*kafka.Cluster, error) {
+// orStandIn is the configuration with a logger. When it is wrong a stand-in comes with
+// the error, so that a caller can still check the rest.
+func (f *connectionFlags) orStandIn(logger *slog.Logger) (kafka.Config, error) {
 	cfg, err := f.config()
 	if err != nil {
 		cfg = kafka.Config{Bootstrap: []string{"invalid:1"}}
 	}
 	cfg.Logger = logger.With("cluster", f.side)
+	return cfg, err
+}
+
+// open makes the cluster, or a stand-in beside the error, without connecting.
+func (f *connectionFlags) open(logger *slog.Logger) (*kafka.Cluster, error) {
+	cfg, err := f.orStandIn(logger)
 	c, openErr := kafka.New(cfg)
 	return c, errors.Join(err, openErr)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/clustermirror/mirror"
@@ -26,6 +28,15 @@ func events(print func(string), all bool) mirror.Events {
 			if all {
 				print(fmt.Sprintf("%v trimmed: begins at %d now, as at the source", e.Partition, e.LogStart))
 			}
+		},
+		Skipped: func(e mirror.SkippedEvent) {
+			print(fmt.Sprintf("%v skipped: the source deleted offsets %v before they were copied", e.Partition, e.Span))
+		},
+		Truncated: func(e mirror.TruncatedEvent) {
+			print(fmt.Sprintf("%v truncated: offsets %v go: %s", e.Partition, e.Span, e.Why))
+		},
+		Aborted: func(e mirror.AbortedEvent) {
+			print(fmt.Sprintf("%v aborted: transactions that were open at the stop, of producer ids %s", e.Partition, ids(e.Producers)))
 		},
 		Topic: func(e mirror.TopicEvent) {
 			switch {
@@ -67,4 +78,13 @@ func groupLines(e mirror.GroupsEvent) []string {
 		lines = append(lines, fmt.Sprintf("group %s not copied: %v", name, e.Failed[name]))
 	}
 	return lines
+}
+
+// ids are numbers one behind the other: "4, 7".
+func ids(numbers []int64) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/topics"
 	"github.com/clustermirror/mirror/transport/kafka"
 )
 
@@ -21,6 +23,8 @@ type runFlags struct {
 	interval            time.Duration
 	level               string
 	events              bool
+	state               stateFlags
+	policy              policyFlags
 }
 
 func newRun(s streams) *cobra.Command {
@@ -36,24 +40,32 @@ leaves neither a hole nor a duplicate.
 On a terminal the status is redrawn every second, the failed partitions and the
 reasons below it. Elsewhere a line is printed when something changed, at most
 once a second and at least every 10 seconds. What happens (a partition fails or
-recovers, a topic is refused, a partition stalls) goes to stderr, a line each.
+recovers, a topic is refused, a partition stalls, records are skipped or cut) goes to
+stderr, a line each.
 
 --topics and --exclude take names and regular expressions: an entry made only of
 letters, digits, '.', '_' and '-' is one topic's name ("audit.events"), any other is
 an RE2 expression that must match the whole name ("orders.*"). Topics that begin
 with "__" are never mirrored.
 
-` + connectionHelp + `
+` + stateHelp + "\n\n" + policyHelp + "\n\n" + connectionHelp + `
 
 Exit codes: 0 stopped by a signal; 1 the mirror cannot be, for example because both
-addresses are one cluster; 2 the command line or a configuration file is wrong;
-130 a second signal did not wait for the clean stop.`,
+addresses are one cluster or the folder of its state is in use; 2 the command line or
+a configuration file is wrong; 130 a second signal did not wait for the clean stop.`,
 		Example: `  # two clusters without security
   kafka-mirrors run --source a1:9092,a2:9092 --destination b1:9092 --topics 'orders.*',payments
 
   # the settings of Java clients, everything but the audit topics, every event
   kafka-mirrors run --source-config a.properties --destination-config b.properties \
-      --topics '.*' --exclude 'audit\..*' --events`,
+      --topics '.*' --exclude 'audit\..*' --events
+
+  # a mirror that can fail over and back: its state lies in the destination
+  kafka-mirrors run --name a-to-b --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka
+
+  # the way back, once orders were stopped at b: only the delta is copied
+  kafka-mirrors run --name b-to-a --source b:9092 --destination a:9092 --topics 'orders.*' --state kafka \
+      --truncation rebuild --salvage /var/lib/kafka-mirrors/salvage`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
 	}
@@ -61,6 +73,8 @@ addresses are one cluster; 2 the command line or a configuration file is wrong;
 	f.destination.register(c)
 	registerTopics(c, &f.include, &f.exclude, "mirrored")
 	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
+	f.state.register(c)
+	f.policy.register(c)
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
@@ -73,27 +87,77 @@ func registerTopics(c *cobra.Command, include, exclude *[]string, done string) {
 	c.Flags().StringSliceVar(exclude, "exclude", nil, "topics to be left out, `name|regexp[,...]`; wins over --topics")
 }
 
-// newMirror makes what the flags say, or reports all that is wrong with them.
-// What it gives is closed by the caller.
-func (f *runFlags) newMirror(s *screen) (m *mirror.Mirror, end func(), err error) {
+// opened is what a run uses, to be closed after it.
+type opened struct {
+	m        *mirror.Mirror
+	clusters []*kafka.Cluster
+	stores   *stores
+}
+
+func (o *opened) Close() error {
+	err := o.stores.Close()
+	closeAll(o.clusters...)
+	return err
+}
+
+// open makes what the flags say, or reports all that is wrong with them: nothing is
+// opened before all of them are good.
+func (f *runFlags) open(s *screen) (*opened, error) {
 	logger, err := newLogger(s, f.level)
 	errs := []error{err}
-	source, err := f.source.open(logger)
+	source, err := f.source.orStandIn(logger)
 	errs = append(errs, err)
-	destination, err := f.destination.open(logger)
+	destination, err := f.destination.orStandIn(logger)
 	errs = append(errs, err)
+	opts, err := f.options(s, logger, &destination)
+	errs = append(errs, err)
+	o := &opened{stores: &stores{}}
+	for _, cfg := range []kafka.Config{source, destination} {
+		c, err := kafka.New(cfg)
+		o.clusters, errs = append(o.clusters, c), append(errs, err)
+	}
+	_, _, err = f.state.places()
+	errs = append(errs, err)
+	if o.m, err = mirror.New(f.name, o.clusters[0], o.clusters[1], opts); err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	if o.stores, err = f.state.open(source, destination); err != nil {
+		closeAll(o.clusters...)
+		return nil, failed(err)
+	}
+	opts.Store, opts.Positions = o.stores.state, o.stores.peers
+	o.m, err = mirror.New(f.name, o.clusters[0], o.clusters[1], opts)
+	if err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
+
+// options are those of the mirror but for its stores. What the flags say of the
+// destination's configuration is put there.
+func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Config) (*mirror.Options, error) {
+	var errs []error
 	if len(f.include) == 0 {
 		errs = append(errs, errors.New("--topics: is needed"))
 	}
 	if f.interval <= 0 {
 		errs = append(errs, fmt.Errorf("--sync-interval: %v is not above 0", f.interval))
 	}
-	m, err = mirror.New(f.name, source, destination, &mirror.Options{
-		Topics: mirror.Topics{Include: f.include, Exclude: f.exclude},
+	o := &mirror.Options{
+		Topics: mirror.Topics{Include: f.include, Exclude: slices.Clone(f.exclude)},
 		Events: events(s.line, f.events), Logger: logger, SyncInterval: max(f.interval, 0),
-	})
-	errs = append(errs, err)
-	return m, func() { closeAll(source, destination) }, errors.Join(errs...)
+	}
+	if name := f.state.topic; topics.Literal(name) {
+		if slices.Contains(f.include, name) {
+			errs = append(errs, fmt.Errorf("--topics: %s is the topic of --state-topic, which is never mirrored", name))
+		}
+		o.Topics.Exclude = append(o.Topics.Exclude, name)
+	}
+	errs = append(errs, f.policy.apply(o, destination, s.line))
+	return o, errors.Join(errs...)
 }
 
 func closeAll(clusters ...*kafka.Cluster) {
@@ -117,8 +181,7 @@ func newLogger(s *screen, level string) (*slog.Logger, error) {
 
 func (f *runFlags) run(ctx context.Context, s streams) error {
 	shown := &screen{streams: s}
-	m, end, err := f.newMirror(shown)
-	defer end()
+	o, err := f.open(shown)
 	if err != nil {
 		return err
 	}
@@ -128,11 +191,12 @@ func (f *runFlags) run(ctx context.Context, s streams) error {
 	ran := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ran <- m.Run(ctx)
+		ran <- o.m.Run(ctx)
 	}()
-	watch(ctx, m.Status, shown)
+	watch(ctx, o.m.Status, shown)
 	err = <-ran
-	shown.end(stamp(time.Now()) + totals(m.Status(), time.Since(began)))
+	err = errors.Join(err, o.Close()) // nobody asks the stores any more
+	shown.end(stamp(time.Now()) + totals(o.m.Status(), time.Since(began)))
 	if err != nil {
 		return failed(err)
 	}

@@ -148,6 +148,39 @@ kafka-mirrors run: include "(": error parsing regexp: missing closing ): ` + "`^
 kafka-mirrors run: exclude "[": error parsing regexp: missing closing ]: ` + "`[)$`" + `
 See 'kafka-mirrors run --help'.
 `},
+		{"every policy and state", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x",
+			"--state", "disk", "--peer-state", "memory", "--state-topic", "a b", "--start", "noon", "--retention-gap", "leap",
+			"--truncation", "cut", "--salvage", broken, "--unclean-recovery", "(,__x"},
+			`kafka-mirrors run: --start: "noon" is not one of earliest, latest, a time since 1970 as in 2026-05-01T12:00:00Z
+kafka-mirrors run: --retention-gap: "leap" is not one of continue, fail
+kafka-mirrors run: --truncation: "cut" is not one of refuse, rebuild
+kafka-mirrors run: --unclean-recovery: topic filter "__x": internal topics are never mirrored
+kafka-mirrors run: --unclean-recovery: include "(": error parsing regexp: missing closing ): ` + "`^(?:()$`" + `
+kafka-mirrors run: --salvage: broken.properties is not a folder
+kafka-mirrors run: --state: "disk" is not one of memory, file:DIR, kafka
+kafka-mirrors run: --peer-state: "memory" is not one of none, file:DIR, kafka
+kafka-mirrors run: --state-topic: Topic: "a b" is not a legal topic name
+See 'kafka-mirrors run --help'.
+`},
+		{"what does not go together", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x,state",
+			"--state", "file:" + dir, "--peer-state", "file:" + dir, "--state-topic", "state", "--unclean-recovery", "x",
+			"--discard-local-writes", "--scratch", "--salvage", "x", "--no-salvage"},
+			`kafka-mirrors run: --topics: state is the topic of --state-topic, which is never mirrored
+kafka-mirrors run: --unclean-recovery: needs --truncation rebuild
+kafka-mirrors run: --discard-local-writes: needs --truncation rebuild
+kafka-mirrors run: --scratch: needs --truncation rebuild
+kafka-mirrors run: --no-salvage: and --salvage exclude each other
+kafka-mirrors run: --peer-state:  is the folder of --state: mirrors into each cluster have one of their own
+kafka-mirrors run: --state-topic: needs --state kafka or --peer-state kafka
+See 'kafka-mirrors run --help'.
+`},
+		{"folders", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x", "--state", "file:",
+			"--peer-state", "file:" + dir + "none", "--salvage", ""},
+			`kafka-mirrors run: --salvage: names no folder; --no-salvage keeps nothing
+kafka-mirrors run: --state: file: names no folder
+kafka-mirrors run: --peer-state: stat none: no such file or directory
+See 'kafka-mirrors run --help'.
+`},
 		{"no such file", []string{"run", "--source-config", dir + "none", "--destination", "b:1", "--topics", "x"},
 			`kafka-mirrors run: none: no such file or directory
 kafka-mirrors run: --source: is needed, or bootstrap.servers in --source-config

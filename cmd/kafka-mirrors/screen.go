@@ -57,9 +57,10 @@ func (s *screen) status(now mirror.Status) {
 	s.printed, s.trouble = now, list
 }
 
-// changed: more was copied, the lag or the partitions per state are others.
+// changed: more was copied, the lag, the partitions per state or what is lost are others.
 func changed(now, before mirror.Status) bool {
-	return now.Records != before.Records || now.Lag != before.Lag || health(now) != health(before) || states(now) != states(before)
+	return now.Records != before.Records || now.Lag != before.Lag || health(now) != health(before) || states(now) != states(before) ||
+		losses(now) != losses(before)
 }
 
 // end shows a last line in the place of the status.

@@ -27,7 +27,19 @@ func statusLine(now, before mirror.Status) string {
 		bytesPerSecond = max(0, float64(now.Bytes-before.Bytes)/d)
 	}
 	return fmt.Sprintf("%s: %s | lag %s records | %s MB/s, %s records/s | %s", now.Mirror, health(now),
-		thousands(now.Lag), megabytes(bytesPerSecond), thousands(int64(perSecond+0.5)), states(now))
+		thousands(now.Lag), megabytes(bytesPerSecond), thousands(int64(perSecond+0.5)), states(now)+losses(now))
+}
+
+// losses are the offsets that the destination lacks or has lost: "" where there are none.
+func losses(s mirror.Status) string {
+	text := ""
+	if s.Skipped > 0 {
+		text += " | " + thousands(s.Skipped) + " skipped"
+	}
+	if s.Truncated > 0 {
+		text += " | " + thousands(s.Truncated) + " truncated"
+	}
+	return text
 }
 
 // health is "starting" until the clusters have answered once, or failed to.
@@ -52,7 +64,7 @@ func states(s mirror.Status) string {
 // totals is the last line of a mirror.
 func totals(s mirror.Status, ran time.Duration) string {
 	return fmt.Sprintf("%s: stopped after %v | %s, %s MB copied | lag %s records | %s", s.Mirror, ran.Round(time.Second),
-		plural(s.Records, "record"), megabytes(float64(s.Bytes)), thousands(s.Lag), states(s))
+		plural(s.Records, "record"), megabytes(float64(s.Bytes)), thousands(s.Lag), states(s)+losses(s))
 }
 
 // problems are what is wrong, the worst first, one line each, at most
