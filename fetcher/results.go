@@ -179,6 +179,10 @@ func (s *session) onTrimmed(d *trimmed) {
 	d.t.trimming = false
 	if d.err != nil {
 		d.t.trimAfter = time.Now().Add(s.f.opts.StallAfter)
+		if errors.Is(d.err, cluster.ErrFenced) { // whose the log is, is the destination's to say
+			d.t.trimAfter = time.Now().Add(s.f.opts.BackoffMax)
+			s.doubtIdle([]cluster.Partition{d.t.partition})
+		}
 		return
 	}
 	d.t.trimmed = d.to
