@@ -25,6 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	kafkatest.Child("mirror", child)
+	kafkatest.Child("homeward", homeward)
 	goleak.VerifyTestMain(kafkatest.Suite{M: m})
 }
 

@@ -1,0 +1,151 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+)
+
+// placed creates a topic whose replicas stand on the brokers given, the first of
+// which leads, and that elects a leader without the newest records if it must.
+func placed(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32, brokers ...int32) {
+	t.Helper()
+	one := kmsg.NewCreateTopicsRequestTopic()
+	one.Topic, one.NumPartitions, one.ReplicationFactor = topic, -1, -1
+	for p := range partitions {
+		where := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		where.Partition, where.Replicas = p, brokers
+		one.ReplicaAssignment = append(one.ReplicaAssignment, where)
+	}
+	for name, value := range map[string]string{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"} {
+		s := kmsg.NewCreateTopicsRequestTopicConfig()
+		s.Name, s.Value = name, &value
+		one.Configs = append(one.Configs, s)
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = 30_000
+	req.Topics = append(req.Topics, one)
+	resp, err := req.RequestWith(t.Context(), c.Client(t))
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	led(t, c, topic, int(brokers[0]))
+}
+
+// led waits until a broker leads all partitions of a topic.
+func led(t *testing.T, c *kafkatest.Cluster, topic string, broker int) {
+	t.Helper()
+	cl := c.Client(t)
+	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+		now, err := leadersNow(ctx, cl, topic)
+		for _, l := range now {
+			if l != broker {
+				err = errors.Join(err, fmt.Errorf("leaders of %s are %v, want %d", topic, now, broker))
+			}
+		}
+		return err
+	})
+}
+
+// TestUnclean: while a mirror runs, the source elects a leader that has not the
+// newest records, and other records are written at their offsets (E4). The epochs
+// tell, not the ends: the new log is longer. Without permission the partition has
+// FAILED with the first offset named and nothing is changed; with permission and a
+// destination that may rebuild, the topic is copied again; others go on.
+func TestUnclean(t *testing.T) {
+	a, b := sites(t)
+	const refused, allowed, other = "unclean-refused", "unclean-allowed", "unclean-other"
+	n := sized(300, 20_000)
+	placed(t, a, refused, 1, 1, 2)
+	placed(t, a, allowed, 2, 1, 2)
+	placed(t, a, other, 1, 3, 1, 2)
+	topics := map[string][]int32{refused: {0}, allowed: {0, 1}, other: {0}}
+	for topic, parts := range topics {
+		note(t, a, topic, "both", n, parts...)
+	}
+	store := coordinator.NewMemory()
+	strict := mirror.Options{Topics: mirror.Topics{Include: []string{refused}}, Store: store}
+	m := run(t, "unclean-strict", connect(t, a), connect(t, b), strict)
+	free := run(t, "unclean-free", connect(t, a), connect(t, b, rebuilding), mirror.Options{
+		Topics: mirror.Topics{Include: []string{allowed, other}}, UncleanRecovery: []string{allowed, other}, SyncInterval: time.Second,
+	})
+	upTo(t, time.Minute, a, b, refused, allowed, other)
+
+	a.Stop(2) // the follower
+	lost := note(t, a, refused, "lost", 50, 0)[0][0].Offset
+	note(t, a, allowed, "lost", 50, 0) // partition 1 loses nothing
+	upTo(t, time.Minute, a, b, refused, allowed)
+	commit(t, b, "unclean-idle", allowed, 0, lost/2)
+	commit(t, b, "unclean-idle", allowed, 1, lost)
+	held := kcat(t, b, refused, 0, 0, int(lost)+50)
+	was := map[string]shape{refused: shaped(t, b, refused), allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
+
+	a.Kill(1) // the leader, with the only copy
+	t.Cleanup(func() { a.Restart(1) })
+	a.Restart(2)
+	led(t, a, refused, 2)
+	led(t, a, allowed, 2)
+	if at := note(t, a, refused, "instead", 80, 0)[0][0].Offset; at != lost {
+		t.Fatalf("the new leader goes on at %d, lost is what is behind %d: that was no unclean election", at, lost)
+	}
+	note(t, a, allowed, "instead", 80, 0, 1)
+	last := note(t, a, other, "meanwhile", 20, 0)[0][19].Offset
+	if err := free.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: other}, last); err != nil {
+		t.Errorf("the topic that lost nothing does not go on: %v", err)
+	}
+
+	e := m.event(time.Minute, "truncated", func(e mirror.StateEvent) bool { return failed(e) && errors.Is(e.Err, mirror.ErrTruncated) })
+	t.Logf("%v", e.Err)
+	if e.Offset != lost || cluster.Retriable(e.Err) {
+		t.Errorf("the event names offset %d, the logs part at %d; tried again by itself: %v", e.Offset, lost, cluster.Retriable(e.Err))
+	}
+	m.end()
+	if now := shaped(t, b, refused); now != was[refused] {
+		t.Errorf("topic was %v, is %v", was[refused], now)
+	}
+	if now := ends(t, b, refused); now[0] != lost+50 {
+		t.Errorf("the destination ends at %d, ended at %d", now[0], lost+50)
+	}
+	if now := kcat(t, b, refused, 0, 0, int(lost)+50); fmt.Sprint(now) != fmt.Sprint(held) {
+		t.Error("the destination's records changed")
+	}
+
+	upTo(t, time.Minute, a, b, allowed, other)
+	now := map[string]shape{allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
+	if now[allowed].ID == was[allowed].ID || now[other] != was[other] {
+		t.Errorf("topics are %v, were %v: only %s is to be made anew", now, was, allowed)
+	}
+	stands(t, b, "unclean-idle", allowed, 0, lost/2)
+	stands(t, b, "unclean-idle", allowed, 1, lost)
+
+	// The permission counts at a restart as well, once somebody has looked.
+	strict.UncleanRecovery = []string{refused}
+	again := run(t, "unclean-strict", connect(t, a), connect(t, b, rebuilding), strict)
+	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
+		if states := again.Status().States; states[coordinator.StateFailed] == 0 {
+			return fmt.Errorf("the failure is not known again: %v", states)
+		}
+		return again.Recover(t.Context(), refused)
+	})
+	cl := b.Client(t)
+	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if now, err := shapeOf(ctx, cl, refused); err != nil || now.ID == was[refused].ID {
+			return fmt.Errorf("not rebuilt: %s, %v", again.Status().Worst[0].State, again.Status().Worst[0].Err)
+		}
+		return nil
+	})
+	upTo(t, time.Minute, a, b, refused)
+}
