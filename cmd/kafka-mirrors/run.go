@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func newRun(s streams) *cobra.Command {
 		Long: `Mirror topics of the source cluster to the destination cluster until Ctrl-C or
 SIGTERM. Topics are created at the destination where they are missing, and those
 that appear later at the source are found. Killing it and starting it again
-leaves neither a hole nor a duplicate.
+leaves neither a hole nor a duplicate; what had failed for good is tried again.
 
 On a terminal the status is redrawn every second, the failed partitions and the
 reasons below it. Elsewhere a line is printed when something changed, at most
@@ -193,14 +194,33 @@ func (f *runFlags) run(ctx context.Context, s streams) error {
 		defer cancel()
 		ran <- o.m.Run(ctx)
 	}()
+	var again sync.WaitGroup
+	again.Go(func() { tryAgain(ctx, o.m) })
 	watch(ctx, o.m.Status, shown)
 	err = <-ran
+	again.Wait()
 	err = errors.Join(err, o.Close()) // nobody asks the stores any more
 	shown.end(stamp(time.Now()) + totals(o.m.Status(), time.Since(began)))
 	if err != nil {
 		return failed(err)
 	}
 	return nil
+}
+
+// tryAgain has the partitions tried again that are on record as failed, those that
+// failed for good as well: the flags, or the clusters, may be others than in the run
+// before.
+func tryAgain(ctx context.Context, m *mirror.Mirror) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !m.Status().Running {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	_ = m.Recover(ctx) // of all topics: only the end of ctx is an error
 }
 
 // watch shows the status at once and every second until ctx ends.

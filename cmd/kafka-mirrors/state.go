@@ -35,11 +35,12 @@ and which epochs of the source it has seen:
   kafka     a compacted topic of the destination, __cluster_mirror_state unless
             --state-topic says otherwise. It is made where it is missing, and is never
             mirrored. It is what failover and failback are made for: a stop or a
-            pause that any process stores there for this --name is followed at once.
+            pause that any process stores there for this --name is followed at once,
+            and holds until another process stores that the topic is mirrored again.
 
 Failback. A mirror back to the old source asks the state of the mirrors the other
 way where they stopped; only what came later is copied then. With --state kafka that
-state lies in the source (--peer-state kafka). Where it was a folder, name it
+state lies in the source (--peer-state kafka; Describe and Read on that topic). Where it was a folder, name it
 (--peer-state file:DIR), once the run that used it has ended. Without a position a
 destination that has records of its own is refused. A state that cannot be read
 keeps topics from being mirrored, and is named in the status.`

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -251,4 +253,31 @@ func TestStateUnreadable(t *testing.T) {
 		t.Errorf("mirrored without its state:\n%s", c.out.String())
 	}
 	c.stop(t)
+}
+
+// TestSilentCluster: a destination that takes connections and never answers, which
+// holds the state too, holds up neither the status nor the end.
+func TestSilentCluster(t *testing.T) {
+	a := newCluster(t, "a", kfake.SeedTopics(1, "orders"))
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	})
+	defer accepting.Wait()
+	defer silent.Close()
+	c := start(t, 80, "run", "--source", a, "--destination", silent.Addr().String(), "--topics", "orders", "--state", "kafka")
+	c.until(t, "redrawn", func() bool { return strings.Count(c.out.String(), "\r\x1b[J") >= 3 })
+	if last := c.stop(t); !strings.Contains(last, "mirror: stopped after ") {
+		t.Errorf("last line %q", last)
+	}
 }

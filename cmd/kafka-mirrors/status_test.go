@@ -66,6 +66,8 @@ dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRROR
 dr: starting | lag 0 records | 0.00 MB/s, 0 records/s | 0 topics`},
 		{"rates", healthy(12, 1_000_500), healthy(10, 500), 200, `
 dr: ok | lag 1,234,567 records | 50.0 MB/s, 500,000 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED`},
+		{"losses", lossy(10, 5, 1200), mirror.Status{}, 200, `
+dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED | 5 skipped | 1,200 truncated`},
 		{"cut to the width", healthy(12, 1_000_500), healthy(10, 500), 40, `
 dr: ok | lag 1,234,567 records | 50.0 …`},
 		{"problems", sick(), mirror.Status{}, 200, `
@@ -110,7 +112,17 @@ func TestProblemsBeyondWorst(t *testing.T) {
 	}
 }
 
+// lossy has offsets that the destination lacks, and some that it has lost.
+func lossy(seconds float64, skipped, truncated int64) mirror.Status {
+	s := healthy(seconds, 0)
+	s.Skipped, s.Truncated = skipped, truncated
+	return s
+}
+
 func TestTotals(t *testing.T) {
+	if got := totals(lossy(1, 1200, 0), 0); !strings.HasSuffix(got, ", 1 PAUSED | 1,200 skipped") {
+		t.Error(got)
+	}
 	got := totals(healthy(10, 1), 72*time.Second+400*time.Millisecond)
 	want := "dr: stopped after 1m12s | 1 record, 0.00 MB copied | lag 1,234,567 records | 2 topics, 1,199 MIRRORING, 1 PAUSED"
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -195,6 +207,9 @@ func TestEventLines(t *testing.T) {
 		e.State(mirror.StateEvent{Partition: p, From: "LOG_ALIGNMENT", To: "MIRRORING", Offset: -1})
 		e.Stalled(mirror.StalledEvent{Partition: p, Since: 31200 * time.Millisecond})
 		e.Trimmed(mirror.TrimmedEvent{Partition: p, LogStart: 9})
+		e.Skipped(mirror.SkippedEvent{Partition: p, Span: cluster.Span{From: 4, To: 9}})
+		e.Truncated(mirror.TruncatedEvent{Partition: p, Span: cluster.Span{From: 17, To: 20}, Why: "cut at 17: x"})
+		e.Aborted(mirror.AbortedEvent{Partition: p, Producers: []int64{4001, 7}})
 		e.Topic(mirror.TopicEvent{Topic: "orders"})
 		e.Topic(mirror.TopicEvent{Topic: "payments", Err: cluster.ErrAuthorization})
 		e.Groups(mirror.GroupsEvent{Report: offsets.Report{Groups: 1, Offsets: 12, Clamped: 2,
@@ -204,12 +219,15 @@ func TestEventLines(t *testing.T) {
 		"orders-3 MIRRORING -> FAILED at offset 17: " + cluster.ErrDiverged.Error(),
 		"orders-3 FAILED -> LOG_ALIGNMENT",
 		"orders-3 stalled: nothing copied for 31s though the source has more",
+		"orders-3 skipped: the source deleted offsets [4,9) before they were copied",
+		"orders-3 truncated: offsets [17,20) go: cut at 17: x",
+		"orders-3 aborted: transactions that were open at the stop, of producer ids 4001, 7",
 		"payments refused: " + cluster.ErrAuthorization.Error(),
 		"groups: 12 offsets of 1 group copied, 2 lower than committed",
 		"group billing not copied: " + cluster.ErrTimeout.Error(),
 	}
 	all := []string{few[0], few[1], "orders-3 LOG_ALIGNMENT -> MIRRORING", few[2],
-		"orders-3 trimmed: begins at 9 now, as at the source", "orders created", few[3], few[4], few[5]}
+		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], "orders created", few[6], few[7], few[8]}
 	for _, tt := range []struct {
 		name string
 		all  bool
