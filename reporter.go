@@ -15,7 +15,9 @@ func (r reporter) Epoch(p cluster.Partition, epoch int32, start int64, ack func(
 	if r.m.can.raiser != nil && r.m.traits.KeepsEpochs && epoch > r.m.boards.get(p).Ceiling.Load()-epochMargin {
 		r.m.ahead.put(p)
 	}
-	r.m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventEpochSeen, Epoch: epoch, Start: start, Ack: ack})
+	r.m.coord.Post(coordinator.Event{
+		Partition: p, Kind: coordinator.EventEpochSeen, Epoch: epoch, Start: start, Trim: r.m.boards.get(p).LogStart.Load(), Ack: ack,
+	})
 }
 
 func (r reporter) Landed(p cluster.Partition) {

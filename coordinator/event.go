@@ -26,7 +26,8 @@ const (
 	// elsewhere ignored.
 	EventProgress EventKind = "progress"
 	// EventEpochSeen: the batch at Start, the destination's log end, is the first
-	// of source epoch Epoch (I7: appended only after Ack). MIRRORING.
+	// of source epoch Epoch (I7: appended only after Ack). What the history has below
+	// Trim, where the source's log starts, is forgotten. MIRRORING.
 	EventEpochSeen EventKind = "epoch-seen"
 	// EventRaiseNeeded: a batch's epoch is above the destination's. MIRRORING.
 	EventRaiseNeeded EventKind = "raise-needed"
@@ -85,6 +86,7 @@ type Event struct {
 	Err       error
 	Epoch     int32
 	Start     int64
+	Trim      int64
 	Cut       int64
 	// Revision of the operator's intent that an EventWant or EventRecover comes
 	// from; zero when it comes from none.

@@ -57,7 +57,7 @@ func scriptEvent(t *testing.T, cmd datadriven.Command) Event {
 	ev := Event{
 		Partition: testPartition, Kind: EventKind(cmd.Name), Seq: uint64(cmd.Int(t, "seq", 0)),
 		How: cmd.Arg("how", ""), Epoch: int32(cmd.Int(t, "epoch", -1)),
-		Start: cmd.Int(t, "start", -1), Cut: cmd.Int(t, "cut", -1),
+		Start: cmd.Int(t, "start", -1), Cut: cmd.Int(t, "cut", -1), Trim: cmd.Int(t, "trim", 0),
 		Desired: Desired(strings.ToUpper(cmd.Arg("desired", ""))),
 	}
 	ev.TopicID[0] = byte(cmd.Int(t, "id", 0))

@@ -188,7 +188,7 @@ func epochSeen(rec Record, ev Event) (Record, []Effect, error) {
 		rec.Epochs = kept
 		return rec, nil, nil
 	}
-	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start})
+	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start}).TrimTo(min(ev.Trim, ev.Start))
 	return rec, nil, nil
 }
 
