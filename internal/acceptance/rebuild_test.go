@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,99 +21,6 @@ import (
 )
 
 func rebuilding(c *kafka.Config) { c.Truncation = kafka.Rebuild }
-
-// TestUnplanned: the way between two sites breaks, then the source dies with
-// acknowledged records that were not mirrored (E2). The destination takes over while
-// the source is dead. When that is back, its tail is saved record by record, the one
-// topic that has such a tail is copied again, and groups find their places; the other
-// topic is left as it is.
-func TestUnplanned(t *testing.T) {
-	a, b := sites(t)
-	const lossy, lucky = "unplanned-lossy", "unplanned-lucky"
-	n := sized(300, 20_000)
-	for _, topic := range []string{lossy, lucky} {
-		a.CreateTopic(t, topic, 3, 2, map[string]string{"segment.bytes": "1048576", "min.insync.replicas": "1"})
-		note(t, a, topic, "before", n, 0, 1, 2)
-	}
-	network := kafkatest.NewNetwork(t)
-	stateA, stateB := coordinator.NewMemory(), coordinator.NewMemory()
-	include := mirror.Topics{Include: []string{lossy, lucky}}
-	there := run(t, "unplanned-ab", connect(t, a, func(c *kafka.Config) { c.Dial = network.Dial }), connect(t, b), mirror.Options{
-		Topics: include, Store: stateB, Positions: stateA, GroupTimeout: 2 * time.Second,
-	})
-	upTo(t, time.Minute, a, b, lossy, lucky)
-	for _, l := range network.Links(a.Bootstrap()...) {
-		l.Blackhole(true)
-	}
-	tails := note(t, a, lossy, "lost", n/3, 0, 2) // partition 1 has none
-	cut := tails[0][0].Offset
-	commit(t, a, "idle-inside", lossy, 0, cut/2)
-	commit(t, a, "idle-inside", lossy, 1, cut/3)
-	commit(t, a, "idle-tail", lossy, 0, cut+int64(n/6)) // it has read lost records
-	commit(t, a, "idle-tail", lossy, 2, cut+int64(n/6))
-	commit(t, a, "idle-inside", lucky, 0, cut/4)
-	was := map[string]shape{lossy: shaped(t, a, lossy), lucky: shaped(t, a, lucky)}
-
-	back := died(t, a)
-	if err := there.Stop(timeout(t, 30*time.Second), lossy, lucky); err != nil {
-		t.Fatalf("stop with a dead source: %v", err)
-	}
-	there.end()
-	for _, topic := range []string{lossy, lucky} {
-		if at := note(t, b, topic, "after", n, 0, 1, 2)[0][0].Offset; at < cut {
-			t.Fatalf("%s: the application's first record got offset %d, mirrored was up to %d", topic, at, cut)
-		}
-	}
-
-	back()
-	dir := t.TempDir()
-	home := run(t, "unplanned-ba", connect(t, b), connect(t, a, rebuilding), mirror.Options{
-		Topics: include, Store: stateA, Positions: stateB, Salvage: mirror.SalvageTo(dir), SyncInterval: time.Second,
-	})
-	for p := range int32(3) { // the logs were as long before, with other records
-		last := b.Ends(t.Context(), t, lossy)[p] - 1
-		if err := home.WaitMirrored(timeout(t, 2*time.Minute), cluster.Partition{Topic: lossy, Partition: p}, last); err != nil {
-			t.Fatal(err)
-		}
-	}
-	upTo(t, time.Minute, b, a, lossy, lucky)
-	for p, tail := range tails {
-		sameRecords(t, "the tail that was saved", tail, salvaged(t, dir, "unplanned-ba", cluster.Partition{Topic: lossy, Partition: p}, cut))
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "*", "*", "*")); len(files) != len(tails) {
-		t.Errorf("saved was %v, only %d partitions had a tail", files, len(tails))
-	}
-	now := map[string]shape{lossy: shaped(t, a, lossy), lucky: shaped(t, a, lucky)}
-	if now[lossy].ID == was[lossy].ID || now[lucky] != was[lucky] || now[lossy].Replicas != 2 || now[lossy].Partitions != 3 {
-		t.Errorf("topics are %v, were %v: only %s is to be made anew, as it was", now, was, lossy)
-	}
-	if got := setting(t, a, lossy, "min.insync.replicas"); got != "1" {
-		t.Errorf("the rebuilt topic has min.insync.replicas=%q, had 1", got)
-	}
-	stands(t, a, "idle-inside", lossy, 0, cut/2)
-	stands(t, a, "idle-inside", lossy, 1, cut/3)
-	stands(t, a, "idle-tail", lossy, 0, cut) // what it read is gone, what comes it has not read
-	stands(t, a, "idle-tail", lossy, 2, cut)
-	stands(t, a, "idle-inside", lucky, 0, cut/4)
-	if err := home.Promote(timeout(t, time.Minute), lossy, lucky); err != nil {
-		t.Fatal(err)
-	}
-	home.end()
-	if at := note(t, a, lossy, "home", 10, 0, 1, 2)[0][0].Offset; at <= cut {
-		t.Errorf("the application at home goes on at %d, lost was from %d on", at, cut)
-	}
-	// The topic is another one now for the first mirror; a new one goes on where the
-	// last stopped, and ships the delta.
-	anew := run(t, "unplanned-anew", connect(t, a), connect(t, b), mirror.Options{Topics: include, Store: stateB, Positions: stateA})
-	last := a.Ends(t.Context(), t, lossy)[0] - 1
-	if err := anew.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: lossy}, last); err != nil {
-		t.Fatalf("%v: %+v", err, anew.Status().Worst)
-	}
-	upTo(t, time.Minute, a, b, lossy, lucky)
-	if s := anew.Status(); s.Bytes > 60_000 {
-		t.Errorf("%d bytes shipped for 30 records of 1 KB", s.Bytes)
-	}
-}
 
 // homeward mirrors in a process of its own, to be killed: name, source, destination,
 // topic, where its state is (kafka or a folder), where the positions are, where tails
@@ -165,9 +71,8 @@ func TestKillDuringRebuild(t *testing.T) {
 func killDuringRebuild(t *testing.T, state string) {
 	a, b := sites(t)
 	topic, name := "killed-"+state, "killed-ba-"+state
-	const parts, replicas = 2, 2
 	n := sized(4_000, 200_000)
-	a.CreateTopic(t, topic, parts, replicas, map[string]string{"segment.bytes": "1048576", "min.insync.replicas": "1"})
+	a.CreateTopic(t, topic, 2, 2, map[string]string{"segment.bytes": "1048576", "min.insync.replicas": "1"})
 	note(t, a, topic, "before", n, 0, 1)
 	planned(t, "killed-ab-"+state, a, b, topic)
 	tail := note(t, a, topic, "lost", 50, 1)[1] // nobody has told the application yet
@@ -177,7 +82,7 @@ func killDuringRebuild(t *testing.T, state string) {
 	note(t, b, topic, "after", 100, 0, 1)
 
 	place, dir := state, t.TempDir()
-	if state == "file" {
+	if state != "kafka" {
 		place = t.TempDir()
 	}
 	start := func() *kafkatest.Process {
@@ -210,24 +115,33 @@ func killDuringRebuild(t *testing.T, state string) {
 	})
 	three.Kill()
 	half := ends(t, a, topic)
-	t.Logf("killed during the copy: ends are %v", half)
-	if sum(half) >= int64(parts*n) {
+	if t.Logf("killed during the copy: ends are %v", half); sum(half) >= int64(2*n) {
 		t.Errorf("killed too late: ends are %v", half)
 	}
 
 	four := start()
 	upTo(t, sized(time.Minute, 5*time.Minute), b, a, topic)
 	sameRecords(t, "the tail that was saved", tail, salvaged(t, dir, name, cluster.Partition{Topic: topic, Partition: 1}, cut))
-	now := shaped(t, a, topic)
-	if now.ID == was.ID || now != made || now.Replicas != replicas || now.Partitions != parts {
-		t.Errorf("topic is %v, was %v, and %v in between: it is to be made anew once, as it was", now, was, made)
-	}
-	if got := setting(t, a, topic, "min.insync.replicas"); got != "1" {
-		t.Errorf("the rebuilt topic has min.insync.replicas=%q, had 1", got)
+	if now := madeAnew(t, a, topic, was); now != made {
+		t.Errorf("topic is %v, was %v in between: it is to be made anew once", now, made)
 	}
 	stands(t, a, "killed-"+state, topic, 0, cut/2)
 	stands(t, a, "killed-"+state, topic, 1, cut)
 	four.Kill()
+}
+
+// madeAnew makes sure that a topic, which had min.insync.replicas=1, is another one by
+// now, and is as it was.
+func madeAnew(t *testing.T, c *kafkatest.Cluster, topic string, was shape) shape {
+	t.Helper()
+	now := shaped(t, c, topic)
+	if now.ID == was.ID || now.Replicas != was.Replicas || now.Partitions != was.Partitions {
+		t.Errorf("topic %s is %v, was %v: it is to be made anew, as it was", topic, now, was)
+	}
+	if got := setting(t, c, topic, "min.insync.replicas"); got != "1" {
+		t.Errorf("the rebuilt topic %s has min.insync.replicas=%q, had 1", topic, got)
+	}
+	return now
 }
 
 // presence says in which of its lives a topic is.

@@ -246,8 +246,7 @@ func sameRecords(t *testing.T, what string, want, got []noted) {
 	}
 }
 
-// upTo waits until the destination has what the source has, a group's last sync is
-// not waited for.
+// upTo waits until both sites have the same records of topics.
 func upTo(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, topics ...string) {
 	t.Helper()
 	for _, topic := range topics {

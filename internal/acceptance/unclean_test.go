@@ -72,12 +72,10 @@ func TestUnclean(t *testing.T) {
 	placed(t, a, refused, 1, 1, 2)
 	placed(t, a, allowed, 2, 1, 2)
 	placed(t, a, other, 1, 3, 1, 2)
-	topics := map[string][]int32{refused: {0}, allowed: {0, 1}, other: {0}}
-	for topic, parts := range topics {
-		note(t, a, topic, "both", n, parts...)
-	}
-	store := coordinator.NewMemory()
-	strict := mirror.Options{Topics: mirror.Topics{Include: []string{refused}}, Store: store}
+	note(t, a, refused, "both", n, 0)
+	note(t, a, allowed, "both", n, 0, 1)
+	note(t, a, other, "both", n, 0)
+	strict := mirror.Options{Topics: mirror.Topics{Include: []string{refused}}, Store: coordinator.NewMemory()}
 	m := run(t, "unclean-strict", connect(t, a), connect(t, b), strict)
 	free := run(t, "unclean-free", connect(t, a), connect(t, b, rebuilding), mirror.Options{
 		Topics: mirror.Topics{Include: []string{allowed, other}}, UncleanRecovery: []string{allowed, other}, SyncInterval: time.Second,
@@ -93,11 +91,7 @@ func TestUnclean(t *testing.T) {
 	held := kcat(t, b, refused, 0, 0, int(lost)+50)
 	was := map[string]shape{refused: shaped(t, b, refused), allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
 
-	a.Kill(1) // the leader, with the only copy
-	t.Cleanup(func() { a.Restart(1) })
-	a.Restart(2)
-	led(t, a, refused, 2)
-	led(t, a, allowed, 2)
+	unclean(t, a, refused, allowed)
 	if at := note(t, a, refused, "instead", 80, 0)[0][0].Offset; at != lost {
 		t.Fatalf("the new leader goes on at %d, lost is what is behind %d: that was no unclean election", at, lost)
 	}
@@ -113,11 +107,8 @@ func TestUnclean(t *testing.T) {
 		t.Errorf("the event names offset %d, the logs part at %d; tried again by itself: %v", e.Offset, lost, cluster.Retriable(e.Err))
 	}
 	m.end()
-	if now := shaped(t, b, refused); now != was[refused] {
-		t.Errorf("topic was %v, is %v", was[refused], now)
-	}
-	if now := ends(t, b, refused); now[0] != lost+50 {
-		t.Errorf("the destination ends at %d, ended at %d", now[0], lost+50)
+	if now := shaped(t, b, refused); now != was[refused] || ends(t, b, refused)[0] != lost+50 {
+		t.Errorf("topic was %v up to %d, is %v up to %v", was[refused], lost+50, now, ends(t, b, refused))
 	}
 	if now := kcat(t, b, refused, 0, 0, int(lost)+50); fmt.Sprint(now) != fmt.Sprint(held) {
 		t.Error("the destination's records changed")
@@ -131,21 +122,37 @@ func TestUnclean(t *testing.T) {
 	stands(t, b, "unclean-idle", allowed, 0, lost/2)
 	stands(t, b, "unclean-idle", allowed, 1, lost)
 
-	// The permission counts at a restart as well, once somebody has looked.
 	strict.UncleanRecovery = []string{refused}
-	again := run(t, "unclean-strict", connect(t, a), connect(t, b, rebuilding), strict)
+	permitted(t, run(t, "unclean-strict", connect(t, a), connect(t, b, rebuilding), strict), b, refused, was[refused])
+	upTo(t, time.Minute, a, b, refused)
+}
+
+// unclean has broker 2, which lacks the newest records, lead topics instead of broker 1.
+func unclean(t *testing.T, c *kafkatest.Cluster, topics ...string) {
+	t.Helper()
+	c.Kill(1) // with the only copy
+	t.Cleanup(func() { c.Restart(1) })
+	c.Restart(2)
+	for _, topic := range topics {
+		led(t, c, topic, 2)
+	}
+}
+
+// permitted waits for a restarted mirror, which may rebuild now, to do so: the
+// permission counts once somebody has looked at the failure.
+func permitted(t *testing.T, m *running, c *kafkatest.Cluster, topic string, was shape) {
+	t.Helper()
 	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
-		if states := again.Status().States; states[coordinator.StateFailed] == 0 {
+		if states := m.Status().States; states[coordinator.StateFailed] == 0 {
 			return fmt.Errorf("the failure is not known again: %v", states)
 		}
-		return again.Recover(t.Context(), refused)
+		return m.Recover(t.Context(), topic)
 	})
-	cl := b.Client(t)
+	cl := c.Client(t)
 	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
-		if now, err := shapeOf(ctx, cl, refused); err != nil || now.ID == was[refused].ID {
-			return fmt.Errorf("not rebuilt: %s, %v", again.Status().Worst[0].State, again.Status().Worst[0].Err)
+		if now, err := shapeOf(ctx, cl, topic); err != nil || now.ID == was.ID {
+			return fmt.Errorf("not rebuilt: %s, %v", m.Status().Worst[0].State, m.Status().Worst[0].Err)
 		}
 		return nil
 	})
-	upTo(t, time.Minute, a, b, refused)
 }
