@@ -63,7 +63,7 @@ func (d *watched) Append(part cluster.Partition, batches []cluster.Batch, free f
 	}
 	first := batches[0].Base
 	d.Client.Append(part, batches, free, func(r fetcher.Result) {
-		if r.Batches > 0 {
+		if r.Batches > 0 && !p.w.calm {
 			o.landed(p, part, first)
 		}
 		done(r)

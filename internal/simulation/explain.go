@@ -1,0 +1,163 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/internal/batch"
+)
+
+func (w *world) context() context.Context { return context.Background() }
+
+// explained reports whether what a partition says it has failed for is so. An operator
+// has just had it try again, so that it has to be so now.
+func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
+	is := func(target error) bool { return errors.Is(s.Err, target) }
+	src, srcViews, srcErr := w.look(p.source(), s.Partition)
+	dst, dstViews, dstErr := w.look(p.destination(), s.Partition)
+	rec, _ := w.record(p.mirror, s.Partition)
+	if srcErr != nil {
+		return is(cluster.ErrTopicDeleted) || is(cluster.ErrUnknownTopic)
+	}
+	switch {
+	case is(cluster.ErrTopicReplaced):
+		return rec.TopicID != src.TopicID
+	case is(cluster.ErrActive):
+		return w.activeBack(p, s.Partition)
+	case is(cluster.ErrLoop):
+		return w.loops(p, s.Partition)
+	case dstErr != nil:
+		return false
+	case is(cluster.ErrRetention):
+		return srcViews[0].start > dstViews[0].end
+	case w.setup.Kind == "produce" && (is(cluster.ErrTruncated) || is(cluster.ErrDiverged)):
+		return true // what stands there has to stay, a fence too
+	case is(cluster.ErrTruncated), is(cluster.ErrDiverged):
+		may := w.setup.Unclean && (w.setup.Scratch || w.traceable(p, rec, dst.TopicID))
+		return !may && !prefix(dstViews[0], srcViews[0])
+	case is(cluster.ErrLocalWrites):
+		// The fence of a stop is a record too, where requests to produce are all there is.
+		return !w.setup.Discard && (w.setup.Kind == "produce" || w.hasLocal(dstViews[0], srcViews[0]))
+	case is(cluster.ErrNoPosition):
+		return !w.setup.Scratch && (!prefix(dstViews[0], srcViews[0]) || srcViews[0].start >= dstViews[0].end)
+	}
+	if w.setup.Kind != "produce" {
+		return false
+	}
+	for _, limit := range []error{
+		cluster.ErrGap, cluster.ErrTransactional, cluster.ErrControlBatch, cluster.ErrForeignWrite, cluster.ErrDisplaced, errors.ErrUnsupported,
+	} {
+		if is(limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// traceable: something stored tells how much of the destination is the source's.
+func (w *world) traceable(p *process, rec coordinator.Record, id cluster.TopicID) bool {
+	back, ok := w.record(p.destination()+p.source(), rec.Partition)
+	return rec.Appended || ok && back.HasPosition && back.TopicID == id
+}
+
+// into are the mirrors into a cluster, but for one.
+func (w *world) into(at, not string) (names []string) {
+	for _, from := range clusterNames() {
+		if name := from + at; from != at && name != not {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// activeBack: the mirror the other way has not stopped, or another one to the same
+// place.
+func (w *world) activeBack(p *process, part cluster.Partition) bool {
+	for _, name := range append(w.into(p.destination(), p.mirror), p.destination()+p.source()) {
+		rec, ok := w.record(name, part)
+		if ok && rec.State != coordinator.StateStopped && (rec.State != coordinator.StateUnknown || rec.Appended) {
+			return true
+		}
+	}
+	return false
+}
+
+// loops: the source's records come from the destination.
+func (w *world) loops(p *process, part cluster.Partition) bool {
+	for _, from := range clusterNames() {
+		rec, ok := w.record(from+p.source(), part)
+		if ok && rec.State != coordinator.StateStopped && slices.Contains(rec.Sources, p.destination()) {
+			return true
+		}
+	}
+	return false
+}
+
+// circle: what a mirror copies is copied from where it copies to, by mirrors at work,
+// and somebody was to find out.
+func (w *world) circle(p *process, part cluster.Partition) bool {
+	at := p.source()
+	for range clusterNames() {
+		next := ""
+		for _, from := range clusterNames() {
+			rec, ok := w.record(from+at, part)
+			if ok && from != at && rec.State == coordinator.StateMirroring {
+				next = from
+			}
+		}
+		if at = next; at == p.destination() || at == "" {
+			return at != ""
+		}
+	}
+	return false
+}
+
+// stopped: a mirror that had appended to the partition has stopped there, and none is at
+// work.
+func (w *world) stopped(at string, part cluster.Partition) bool {
+	done := false
+	for _, name := range w.into(at, "") {
+		rec, ok := w.record(name, part)
+		if ok && rec.State != coordinator.StateStopped {
+			return false
+		}
+		done = done || ok && rec.Appended && rec.HasPosition
+	}
+	return done
+}
+
+// permitted: something allows a mirror to cut its destination's log.
+func (w *world) permitted(p *process, rec coordinator.Record) bool {
+	back, ok := w.record(p.destination()+p.source(), rec.Partition)
+	return w.setup.Unclean || w.setup.Scratch || w.setup.Discard || ok && back.HasPosition
+}
+
+// prefix: the source has every record that the destination has, above its log start.
+func prefix(dst, src view) bool {
+	from := max(dst.start, src.start)
+	theirs, err := cells(src.batches, from)
+	ours, err2 := cells(dst.batches, from)
+	if err != nil || err2 != nil || len(ours) > len(theirs) || dst.end > src.end {
+		return false
+	}
+	return slices.Equal(ours, theirs[:len(ours)])
+}
+
+// hasLocal: the destination has something that the source has not: records that were
+// written there, or markers that ended transactions.
+func (w *world) hasLocal(dst, src view) bool {
+	theirs := map[int64]batch.Header{}
+	for _, h := range src.batches {
+		theirs[h.Base()] = h
+	}
+	for _, h := range dst.batches {
+		if t, ok := theirs[h.Base()]; !ok || !same(t, h, w.setup.Kind == "keeps") {
+			return true
+		}
+	}
+	return false
+}

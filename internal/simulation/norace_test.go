@@ -1,0 +1,5 @@
+//go:build !race
+
+package simulation
+
+const ordinary = 20_000 // schedules
