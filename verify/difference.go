@@ -19,7 +19,21 @@ const (
 	Timestamp Kind = "timestamp" // the record's timestamp
 	Key       Kind = "key"
 	Value     Kind = "value"
-	Headers   Kind = "headers" // keys, values or order of the record headers
+	Headers   Kind = "headers"   // keys, values or order of the record headers
+	Hidden    Kind = "hidden"    // committed at the source; at the destination aborted, or without a marker
+	Exposed   Kind = "exposed"   // never committed at the source; at the destination visible to all
+	Malformed Kind = "malformed" // one side's batch has records behind its own end
+)
+
+// The kinds of notes, which are differences only where Options.Strict says so.
+const (
+	LogStart      Kind = "log start"
+	LogEnd        Kind = "log end"
+	Bounds        Kind = "batch bounds"
+	Codec         Kind = "codec"
+	TimestampType Kind = "timestamp type"
+	Transactional Kind = "transaction"     // one side has the record in a transaction
+	AbortedGone   Kind = "aborted records" // the source's, which the destination left out
 )
 
 // Difference is one difference at one offset. Source and Destination are short
@@ -36,9 +50,23 @@ type Difference struct {
 func (d Difference) String() string {
 	switch d.Kind {
 	case Missing:
+		if d.Source == "" {
+			return fmt.Sprintf("offset %d: missing in the destination; the source's transaction is committed", d.Offset)
+		}
 		return fmt.Sprintf("offset %d: missing in the destination; source has %s", d.Offset, d.Source)
 	case Extra:
 		return fmt.Sprintf("offset %d: extra in the destination: %s", d.Offset, d.Destination)
+	case Hidden:
+		return fmt.Sprintf("offset %d: committed at the source, not committed in the destination", d.Offset)
+	case Exposed:
+		return fmt.Sprintf("offset %d: not committed at the source, visible in the destination", d.Offset)
+	case AbortedGone:
+		return fmt.Sprintf("offset %d: aborted at the source, not there in the destination", d.Offset)
+	case Malformed:
+		if d.Source != "" {
+			return fmt.Sprintf("offset %d: malformed at the source: %s", d.Offset, d.Source)
+		}
+		return fmt.Sprintf("offset %d: malformed in the destination: %s", d.Offset, d.Destination)
 	case Headers:
 		return fmt.Sprintf("offset %d: headers differ: source %s, destination %s", d.Offset, d.Source, d.Destination)
 	}

@@ -8,68 +8,94 @@ import (
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
-// stream reads one side's batches over a span, one chunk ahead of who takes them,
+// stream reads one side's batches over spans, one chunk ahead of who takes them,
 // and verifies their checksums there.
 type stream struct {
 	side   string // "source" or "destination", for errors
-	reader Reader
 	p      cluster.Partition
-	span   cluster.Span
-	size   int32
+	spans  spans
+	from   Stream
 	chunks chan chunk // unbuffered: one chunk is with the reader, one waits here
 }
 
 // chunk is a run of whole batches with right checksums, or the error behind the
-// last one.
+// last one. Whoever takes it releases it.
 type chunk struct {
-	bytes []byte
-	err   error
+	bytes   []byte
+	release func()
+	err     error
 }
 
-// run sends chunks until the end of the span or of the log, or until ctx is done,
+// run sends chunks until the end of the spans or of the log, or until ctx is done,
 // and closes the channel. After an error nothing follows.
 func (s *stream) run(ctx context.Context) {
+	defer s.from.Close()
 	defer close(s.chunks)
-	for at := s.span.From; at < s.span.To; {
-		c, next := s.read(ctx, at)
-		if c.err == nil && next == at {
-			return
+	at := int64(0)
+	for _, span := range s.spans {
+		for at = max(at, span.From); at < span.To; {
+			c, next := s.read(ctx, at)
+			if c.err == nil && next == at {
+				c.release()
+				return
+			}
+			select {
+			case s.chunks <- c:
+			case <-ctx.Done():
+				if c.release != nil {
+					c.release()
+				}
+				return
+			}
+			if c.err != nil {
+				return
+			}
+			at = next
 		}
-		select {
-		case s.chunks <- c:
-		case <-ctx.Done():
-			return
-		}
-		if c.err != nil {
-			return
-		}
-		at = next
 	}
 }
 
 // read gives the next chunk and the offset after it; that is at itself at the end
 // of the log.
 func (s *stream) read(ctx context.Context, at int64) (chunk, int64) {
-	b, err := s.reader.Read(ctx, s.p, at, s.size)
+	b, release, err := s.from.Next(ctx, at)
 	if err != nil {
 		return chunk{err: s.fail(at, err)}, at
 	}
-	next := at
+	n, next, err := checked(b, at)
+	if err != nil {
+		release()
+		return chunk{err: s.fail(next, err)}, at
+	}
+	return chunk{bytes: b[:n], release: release}, next
+}
+
+// checked verifies the whole batches of b, an answer to a read at an offset. It
+// gives their length and the offset after them, or the offset of what is wrong.
+func checked(b []byte, at int64) (n int, next int64, err error) {
+	next = at
 	w := batch.Walk(b)
 	for w.Next() {
 		h := w.Header()
+		if old(h) {
+			if err := checkOld(h); err != nil {
+				return 0, max(next, h.Base()), err
+			}
+			next = max(next, h.Base()+1)
+			continue
+		}
 		if err := h.Check(); err != nil {
-			return chunk{err: s.fail(max(next, h.Base()), err)}, at
+			return 0, max(next, h.Base()), err
 		}
 		next = max(next, h.Next())
 	}
 	if w.Err() != nil {
-		return chunk{err: s.fail(next, w.Err())}, at
+		return 0, next, w.Err()
 	}
 	if next == at && len(b) > 0 {
-		return chunk{err: s.fail(at, fmt.Errorf("%w: %d bytes without a whole batch at or after the offset", cluster.ErrCorrupt, len(b)))}, at
+		return 0, at, fmt.Errorf("%w: %d bytes without a whole batch at or after the offset", cluster.ErrCorrupt, len(b))
 	}
-	return chunk{bytes: b[:len(b)-len(w.Rest())]}, next
+	return len(b) - len(w.Rest()), next, nil
 }
 
 func (s *stream) fail(at int64, err error) error {

@@ -14,17 +14,6 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// Reader is one of the two clusters. Its methods are safe for concurrent use and
-// return soon after ctx is cancelled.
-type Reader interface {
-	// Read returns up to about maxBytes of whole record batches, the first of which
-	// holds offset or is the first after it, in memory of their own. Empty means
-	// there is nothing below the high watermark at or after offset.
-	Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error)
-	// LogOffsets gives log start and high watermark at the leader.
-	LogOffsets(ctx context.Context, p cluster.Partition) (cluster.Offsets, error)
-}
-
 // Options of a comparison; nil means all defaults.
 type Options struct {
 	// ChunkBytes is how much one Read asks for; up to two chunks of each side are
@@ -32,6 +21,17 @@ type Options struct {
 	ChunkBytes int32
 	// Limit bounds the uncompressed records of one batch, in bytes. Default: 256 MiB.
 	Limit int
+	// Begin leaves out what is below an offset, which it is asked for once for each
+	// comparison (for example the source's first offset of a time); a negative one
+	// leaves out everything. Default: nothing is left out.
+	Begin func(ctx context.Context, p cluster.Partition) (int64, error)
+	// Sample compares a part of each log. Default: all of it.
+	Sample *Sample
+	// Strict makes differences of what else is only noted: log ends, batch bounds,
+	// codecs, timestamp types, aborted records that are not there.
+	Strict bool
+	// Checksums are worked out for both sides on the way. Every record is then read.
+	Checksums bool
 	// Differences is how many are described; all are counted. Default: 10.
 	Differences int
 	// Parallelism is how many partitions Topics compares at once. Default: 2.
@@ -61,50 +61,6 @@ func (o *Options) withDefaults() Options {
 	return c
 }
 
-// Progress of one partition.
-type Progress struct {
-	Partition cluster.Partition
-	Span      cluster.Span // what is compared
-	Offset    int64        // all below it is compared
-	Records   int64
-}
-
-// Report is the outcome for one partition.
-type Report struct {
-	Partition   cluster.Partition `json:"partition"`
-	Source      cluster.Offsets   `json:"source"`
-	Destination cluster.Offsets   `json:"destination"`
-	// Compared is the common range: from the later log start to the lower high
-	// watermark. It may be empty; then Equal says nothing.
-	Compared cluster.Span `json:"compared"`
-	Records  int64        `json:"records"` // found equal on both sides
-	Bytes    int64        `json:"bytes"`   // of the source's batches, as stored
-	// Equal: no difference in the common range.
-	Equal bool `json:"equal"`
-	// EndsEqual: same log start and same high watermark. It is false while a mirror
-	// lags, and after a stop that left its fence in the destination.
-	EndsEqual bool `json:"endsEqual"`
-	// Different counts the differences, Differences describes the first of them.
-	Different   int64        `json:"different"`
-	Differences []Difference `json:"differences,omitempty"`
-	// Error is why the comparison did not come to an end; Equal is false then.
-	Error string `json:"error,omitempty"`
-}
-
-// String is one line for a person.
-func (r Report) String() string {
-	switch {
-	case r.Error != "":
-		return fmt.Sprintf("%v %v: not compared: %s", r.Partition, r.Compared, r.Error)
-	case !r.Equal:
-		return fmt.Sprintf("%v %v: %d differences, %d records equal; %v", r.Partition, r.Compared, r.Different, r.Records, r.Differences[0])
-	case !r.EndsEqual:
-		return fmt.Sprintf("%v %v: %d records equal; source is [%d,%d), destination [%d,%d)", r.Partition, r.Compared, r.Records,
-			r.Source.LogStart, r.Source.HighWatermark, r.Destination.LogStart, r.Destination.HighWatermark)
-	}
-	return fmt.Sprintf("%v %v: %d records equal", r.Partition, r.Compared, r.Records)
-}
-
 // retentionRounds is how often a comparison starts again because records were
 // deleted under it.
 const retentionRounds = 5
@@ -123,14 +79,22 @@ func Partition(ctx context.Context, source, destination Reader, p cluster.Partit
 		report := Report{Partition: p}
 		err := compare(ctx, source, destination, &report, options)
 		report.Equal = err == nil && report.Different == 0
+		if err == nil && (report.Different > 0 || report.disjoint()) {
+			report.Shift, err = findShift(ctx, source, destination, report, options)
+		}
 		if report.Equal || ctx.Err() != nil || round == retentionRounds {
 			return report.closed(err)
 		}
 		now := Report{Partition: p}
-		if now.ends(ctx, source, destination) != nil || now.Compared.From <= report.Compared.From {
+		if now.ends(ctx, source, destination, nil) != nil || now.Compared.From <= report.Compared.From {
 			return report.closed(err)
 		}
 	}
+}
+
+// disjoint: both have records, and nothing in common.
+func (r *Report) disjoint() bool {
+	return r.Compared.Len() == 0 && r.Source.HighWatermark > r.Source.LogStart && r.Destination.HighWatermark > r.Destination.LogStart
 }
 
 func (r Report) closed(err error) (Report, error) {
@@ -141,15 +105,26 @@ func (r Report) closed(err error) (Report, error) {
 }
 
 // ends asks both sides for their offsets and works out the common range.
-func (r *Report) ends(ctx context.Context, source, destination Reader) (err error) {
-	if r.Source, err = source.LogOffsets(ctx, r.Partition); err != nil {
-		return fmt.Errorf("source: %v: offsets: %w", r.Partition, err)
-	}
+// The destination is asked first: a mirror that runs is then never ahead.
+func (r *Report) ends(ctx context.Context, source, destination Reader, begin func(context.Context, cluster.Partition) (int64, error)) (err error) {
 	if r.Destination, err = destination.LogOffsets(ctx, r.Partition); err != nil {
 		return fmt.Errorf("destination: %v: offsets: %w", r.Partition, err)
 	}
+	if r.Source, err = source.LogOffsets(ctx, r.Partition); err != nil {
+		return fmt.Errorf("source: %v: offsets: %w", r.Partition, err)
+	}
 	from := max(r.Source.LogStart, r.Destination.LogStart)
-	r.Compared = cluster.Span{From: from, To: max(from, min(r.Source.HighWatermark, r.Destination.HighWatermark))}
+	to := max(from, min(r.Source.HighWatermark, r.Destination.HighWatermark))
+	if begin != nil {
+		least, err := begin(ctx, r.Partition)
+		if err != nil {
+			return fmt.Errorf("%v: where to begin: %w", r.Partition, err)
+		}
+		if from = max(from, least); least < 0 || from > to {
+			from = to
+		}
+	}
+	r.Compared = cluster.Span{From: from, To: to}
 	r.EndsEqual = r.Source == r.Destination
 	return nil
 }

@@ -55,6 +55,11 @@ func TestEqual(t *testing.T) {
 				for _, b := range source.batches {
 					want.Bytes += int64(len(b))
 				}
+				if got.SourceLog.Bytes != want.Bytes || got.SourceLog.Batches != int64(len(source.batches)) ||
+					got.DestinationLog.Batches != int64(len(destination.batches)) || got.DestinationLog.Codecs[batch.Header(destination.batches[0]).Codec().String()] != got.DestinationLog.Batches {
+					t.Errorf("contents: %+v, %+v", got.SourceLog, got.DestinationLog)
+				}
+				got.Noted, got.Notes, got.SourceLog, got.DestinationLog = 0, nil, Contents{}, Contents{}
 				if d := cmp.Diff(want, got); d != "" {
 					t.Errorf("report (-want +got):\n%s", d)
 				}
@@ -272,7 +277,7 @@ func TestCorrupt(t *testing.T) {
 	}
 	good := func() *log { return cut(records(30), 10, batch.LZ4) }
 	old := good()
-	old.batches[1][16] = 1
+	old.batches[1][16] = 3
 	miscounted := batch.Header(batch.Encode(batch.Spec{Base: base, Records: records(10)}))
 	binary.BigEndian.PutUint32(miscounted[57:], 9)
 	miscounted = recomputed(miscounted)
@@ -284,7 +289,7 @@ func TestCorrupt(t *testing.T) {
 		"payload, destination": {good(), spoil(70), cluster.ErrCorrupt, []string{"destination", "foo-3 offset 1010", "checksum"}},
 		"payload, source":      {spoil(90), good(), cluster.ErrCorrupt, []string{"source", "foo-3 offset 1010", "checksum"}},
 		"header":               {good(), spoil(30), cluster.ErrCorrupt, []string{"destination", "foo-3 offset 1010"}},
-		"old format":           {good(), old, cluster.ErrOldFormat, []string{"destination", "magic 1"}},
+		"unknown format":       {good(), old, cluster.ErrCorrupt, []string{"destination", "magic 3"}},
 		"count":                {good(), newLog(miscounted), cluster.ErrCorrupt, []string{"destination", "foo-3 offset 1000", "bytes after its 9 records"}},
 	} {
 		for _, o := range []*Options{nil, small} {
