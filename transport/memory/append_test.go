@@ -159,6 +159,12 @@ func TestStepped(t *testing.T) {
 	if c.Step() {
 		t.Error("a forgotten append waits")
 	}
+	first, second = appending(w, batchAt(1, 0, "b")), appending(w, batchAt(2, 0, "c"))
+	for c.Step() {
+	}
+	if a, b := <-first, <-second; a.Err != nil || b.Err != nil || b.Next != 3 {
+		t.Errorf("one behind the other: %+v, %+v", a, b)
+	}
 }
 
 // TestFence is I6 and C2.15: a mirror topic is read-only until the fence, behind which

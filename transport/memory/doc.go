@@ -43,9 +43,10 @@
 //
 // Ends takes partitions over for its Client. What another Client appends afterwards
 // fails with cluster.ErrFenced; what the same Client had under way is answered with
-// ErrTimeout and never lands. A batch lands if the log ends exactly where what was
+// ErrTimeout and never lands (but see Faults). A batch lands if the log ends exactly where what was
 // handed over before it ends, and at its own offset; otherwise the result has
-// ErrOutOfOrder and so has everything until Ends. Bytes are copied. Results are told
+// ErrOutOfOrder and so has everything until Ends. Bytes are copied, and given back as
+// soon as a run was carried out. Results are told
 // from one goroutine, in order, before Ends returns. With Options.Stepped nothing is
 // carried out or answered before Step (or Ends, which forgets it).
 //
@@ -56,7 +57,9 @@
 // A stretch makes its topic read-only (ErrReadOnly for Produce, Send, DeleteRecords,
 // CreatePartitions, DeleteTopic) with the first thing done for it: an append, a cut,
 // a start, or Ends with Stretch.New. Ends alone only looks. Fence makes the topic an
-// ordinary one; from then on Ends answers Stopped until it is asked with New.
+// ordinary one; from then on Ends answers Stopped until it is asked with New. Ours is
+// true while the last records of the log are the mirror's; markers and fences do not
+// count.
 //
 // Options.Produce models what client rights can do instead: batches get the broker's
 // epoch and lose their producer; only the sequence is compared, not who sends. So a
@@ -69,7 +72,7 @@
 //
 // SetFault shows every request to a function before it is made. It can lose a
 // request or its answer, delay either, stop a broker, freeze a partition, or make the
-// client crash. A delayed request is carried out when its time comes even if its
+// client crash before or after it. A delayed request is carried out when its time comes even if its
 // caller is gone: that is how late writes of zombies are made. Close lets everything
-// go that still waits.
+// go that still waits. In a bubble of testing/synctest make the cluster inside of it.
 package memory

@@ -117,6 +117,9 @@ func TestTruncationReachesThoseAway(t *testing.T) {
 	c.StopBroker(away)
 	errs := w.Truncate(t.Context(), []fetcher.Cut{{Partition: p0, Offset: 7}})
 	must(t, errs[0])
+	if o, err := c.LogOffsets(t.Context(), p0); err != nil || o.HighWatermark != 5 {
+		t.Errorf("the high watermark stands behind the end: %+v, %v", o, err)
+	}
 	for _, r := range state(t, c).Replicas {
 		want, owes := int64(5), int64(-1)
 		if r.Broker == away {

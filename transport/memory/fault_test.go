@@ -246,3 +246,34 @@ func TestCloseLetsGo(t *testing.T) {
 		}
 	})
 }
+
+// TestOwnLateRequests: what a client had sent before it looked at the log end arrives
+// afterwards. Where the owner is compared it lands nowhere; where only sequences are,
+// it is the client's own batch, and the repetition is known as such.
+func TestOwnLateRequests(t *testing.T) {
+	for name, o := range map[string]memory.Options{"owned": {}, "sequences": {Produce: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := with(t, o)
+			w := c.Client("w")
+			begin(t, w, one)
+			release := make(chan struct{})
+			on(c, memory.CallAppend, memory.Fault{Kind: memory.DelayRequest, Until: release})
+			late := appending(w, batchAt(0, 0, "a"))
+			if e := begin(t, w, one); e.LogEnd != 0 {
+				t.Errorf("%s: %+v", name, e)
+			}
+			if r := <-late; !errors.Is(r.Err, cluster.ErrTimeout) {
+				t.Errorf("%s: %+v", name, r)
+			}
+			close(release)
+			synctest.Wait()
+			if landed := len(c.Log(p0)) > 0; landed != o.Produce {
+				t.Errorf("%s: landed: %v", name, landed)
+			}
+			if r := appended(w, batchAt(0, 0, "a")); r.Err != nil || r.Next != 1 {
+				t.Errorf("%s: %+v", name, r)
+			}
+			dumped(t, c, "\n[0,1) high watermark 1\n0-1 epoch 0: 0:null=a\n")
+		})
+	}
+}
