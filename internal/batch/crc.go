@@ -1,16 +1,25 @@
 package batch
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+	"math/bits"
+)
 
 // castagnoli is the polynomial of CRC-32C (magic 2).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// powers[k] is x^(8 * 2^k) modulo the polynomial, bits reflected: multiplying a
-// checksum difference with it shifts it by 2^k bytes.
-var powers = func() (t [32]uint32) {
-	t[0] = 1 << 31 >> 8 // x^8; x^0 is the topmost bit
-	for k := 1; k < len(t); k++ {
-		t[k] = multiply(t[k-1], t[k-1])
+// shifts[k] multiplies with x^(8 * 2^k) modulo the polynomial, bits reflected: it
+// shifts a checksum difference by 2^k bytes. Multiplying is linear, so there is a
+// table for each four bits of the difference, and the results are combined.
+var shifts = func() (t [32][8][16]uint32) {
+	power := uint32(1 << 31 >> 8) // x^8; x^0 is the topmost bit
+	for k := range t {
+		for i := range t[k] {
+			for v := range t[k][i] {
+				t[k][i][v] = multiply(power, uint32(v)<<(4*i))
+			}
+		}
+		power = multiply(power, power)
 	}
 	return t
 }()
@@ -20,11 +29,10 @@ func shift(d, n uint32) uint32 {
 	if d == 0 {
 		return 0
 	}
-	for k := 0; n != 0; k++ {
-		if n&1 != 0 {
-			d = multiply(powers[k], d)
-		}
-		n >>= 1
+	for ; n != 0; n &= n - 1 {
+		t := &shifts[bits.TrailingZeros32(n)]
+		d = t[0][d&15] ^ t[1][d>>4&15] ^ t[2][d>>8&15] ^ t[3][d>>12&15] ^
+			t[4][d>>16&15] ^ t[5][d>>20&15] ^ t[6][d>>24&15] ^ t[7][d>>28]
 	}
 	return d
 }
