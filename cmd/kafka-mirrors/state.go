@@ -40,10 +40,11 @@ and which epochs of the source it has seen:
 
 Failback. A mirror back to the old source asks the state of the mirrors the other
 way where they stopped; only what came later is copied then. With --state kafka that
-state lies in the source (--peer-state kafka; Describe and Read on that topic). Where it was a folder, name it
-(--peer-state file:DIR), once the run that used it has ended. Without a position a
-destination that has records of its own is refused. A state that cannot be read
-keeps topics from being mirrored, and is named in the status.`
+state lies in the source, in a topic of the same name, to be described and read
+(--peer-state kafka). Where it was a folder, name it (--peer-state file:DIR), once the
+run that used it has ended. Without a position a destination that has records of its
+own is refused. A state that cannot be read keeps topics from being mirrored, and is
+named in the status.`
 
 // stateFlags say where state stands: of the mirrors into the destination, and of
 // those into the source.
