@@ -43,11 +43,11 @@
 //
 // Ends takes partitions over for its Client. What another Client appends afterwards
 // fails with cluster.ErrFenced; what the same Client had under way is answered with
-// ErrTimeout and never lands (but see Faults). A batch lands if the log ends exactly where what was
+// ErrTimeout and never lands. A batch lands if the log ends exactly where what was
 // handed over before it ends, and at its own offset; otherwise the result has
 // ErrOutOfOrder and so has everything until Ends. Bytes are copied, and given back as
-// soon as a run was carried out. Results are told
-// from one goroutine, in order, before Ends returns. With Options.Stepped nothing is
+// soon as a run was carried out. Results are told from one goroutine, in order, before
+// Ends returns. With Options.Stepped nothing is
 // carried out or answered before Step (or Ends, which forgets it).
 //
 // Truncate and StartAt are bound to the owner of a stretch in the same way. Truncate
@@ -72,7 +72,7 @@
 //
 // SetFault shows every request to a function before it is made. It can lose a
 // request or its answer, delay either, stop a broker, freeze a partition, or make the
-// client crash before or after it. A delayed request is carried out when its time comes even if its
-// caller is gone: that is how late writes of zombies are made. Close lets everything
+// client crash before or after it. A delayed request is carried out when its time
+// comes even if its caller is gone: that is how late writes of zombies are made. Close lets everything
 // go that still waits. In a bubble of testing/synctest make the cluster inside of it.
 package memory
