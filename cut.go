@@ -99,7 +99,7 @@ func (m *Mirror) told(rec coordinator.Record, span cluster.Span) {
 func (m *Mirror) afterCut(ctx context.Context, ts []task) {
 	for i := range ts { // the cut is made: nothing is known of what stood behind it
 		rec := &ts[i].rec
-		rec.HasPosition, rec.Epochs = false, rec.Epochs.TruncateFrom(rec.Cut)
+		rec.Position.Offset, rec.Epochs = min(rec.Position.Offset, rec.Cut), rec.Epochs.TruncateFrom(rec.Cut)
 	}
 	m.alignTasks(ctx, ts, func(t task, a found) {
 		switch {

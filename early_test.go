@@ -15,39 +15,53 @@ import (
 // TestForeignRecordBeforeTheFirst: a record of somebody else that stands where the
 // mirror's first one belongs is not taken for it, nor after a restart (I1, I4).
 func TestForeignRecordBeforeTheFirst(t *testing.T) {
-	for name, produce := range map[string]bool{"a destination that keeps epochs": false, "one with client rights": true} {
-		for _, restart := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T, w *twins) {
-					w.b = memory.New(memory.Options{ID: "b", Produce: produce})
-					m, end := w.mirror("ab", w.a, w.b, nil)
+	for name, restart := range map[string]bool{"while it runs": false, "before a restart": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *twins) {
+				w.b = memory.New(memory.Options{ID: "b", Produce: true})
+				m, end := w.mirror("ab", w.a, w.b, nil)
+				settle(time.Second)
+				w.write(w.b, "not the source's")
+				if restart {
+					end()
+					m, _ = w.mirror("ab", w.a, w.b, nil)
 					settle(time.Second)
-					w.write(w.b, "not the source's")
-					if restart {
-						end()
-						m, _ = w.mirror("ab", w.a, w.b, nil)
-						settle(time.Second)
-					}
-					w.write(w.a, "the source's")
-					settle(10 * time.Minute)
-					s := w.state(m)
-					if s.State != coordinator.StateFailed || s.Retriable {
-						t.Errorf("%s\na:\n%s\nb:\n%s", show(s), w.a.Dump(orders), w.b.Dump(orders))
-					}
-					at, stands := &cluster.OffsetError{}, 1
-					if produce && !restart { // a client can only detect it: ours landed behind it
-						at.Span.From, stands = 1, 2
-					}
-					if want := at.Span.From; !errors.As(s.Err, &at) || at.Span.From != want {
-						t.Errorf("the error does not name offset %d: %v", want, s.Err)
-					}
-					if got, err := w.b.Records(orders, false); err != nil || len(got) != stands || string(got[0].Value) != "not the source's" {
-						t.Errorf("destination has %v, %v", got, err)
-					}
-				})
+				}
+				w.write(w.a, "the source's")
+				settle(10 * time.Minute)
+				s := w.state(m)
+				if s.State != coordinator.StateFailed || s.Retriable {
+					t.Errorf("%s\na:\n%s\nb:\n%s", show(s), w.a.Dump(orders), w.b.Dump(orders))
+				}
+				at, stands := &cluster.OffsetError{}, 1
+				if !restart { // a client can only detect it: ours landed behind it
+					at.Span.From, stands = 1, 2
+				}
+				if want := at.Span.From; !errors.As(s.Err, &at) || at.Span.From != want {
+					t.Errorf("the error does not name offset %d: %v", want, s.Err)
+				}
+				if got, err := w.b.Records(orders, false); err != nil || len(got) != stands || string(got[0].Value) != "not the source's" {
+					t.Errorf("destination has %v, %v", got, err)
+				}
 			})
-		}
+		})
 	}
+}
+
+// TestReadOnlyFromTheStart: where clients can be kept out, they are as soon as the
+// topic is the mirror's.
+func TestReadOnlyFromTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		if _, err := w.b.Produce(orders, memory.Values("x")...); !errors.Is(err, memory.ErrReadOnly) {
+			t.Errorf("a write into a mirror topic: %v", err)
+		}
+		if err := m.Stop(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		w.write(w.b, "local")
+	})
 }
 
 // TestPauseRightAfterTheStart: a pause holds for what is on record, although this

@@ -145,7 +145,9 @@ func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAn
 	if err := j.align(ctx); err != nil {
 		return fail(err)
 	}
-	if out.Cut < 0 && (e.Stopped || t.Stretch.New) {
+	// Where clients can be kept out, they are from here on: what they wrote before was
+	// compared.
+	if out.Cut < 0 && (e.Stopped || t.Stretch.New || a.log.Traits().ReadOnly) {
 		return a.renew(ctx, out)
 	}
 	return out
