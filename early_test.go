@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/transport/memory"
@@ -108,7 +109,14 @@ func TestPauseRightAfterTheStart(t *testing.T) {
 func TestPartitionsAreAdded(t *testing.T) {
 	bubble(t, func(t *testing.T, w *twins) {
 		w.write(w.a, "a")
-		m, _ := w.mirror("ab", w.a, w.b, nil)
+		grown := 0
+		m, _ := w.mirror("ab", w.a, w.b, func(o *mirror.Options) {
+			o.Events.Topic = func(e mirror.TopicEvent) {
+				if e.Grown && e.Topic == "orders" && e.Err == nil {
+					grown++
+				}
+			}
+		})
 		settle(time.Second)
 		if err := w.a.CreatePartitions("orders", 6); err != nil {
 			t.Fatal(err)
@@ -122,6 +130,9 @@ func TestPartitionsAreAdded(t *testing.T) {
 		settle(2 * time.Minute)
 		if got, err := w.b.Records(p5, false); err != nil || len(got) != 10 || got[9].Offset != 9 {
 			t.Errorf("%v, %v", got, err)
+		}
+		if grown != 1 {
+			t.Errorf("told %d times", grown)
 		}
 		if s := m.Status(); s.Partitions != 6 || s.Health != "ok" || s.States[coordinator.StateMirroring] != 6 {
 			t.Errorf("%s", show(s))

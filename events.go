@@ -30,7 +30,7 @@ type Events struct {
 	Truncated func(TruncatedEvent)
 	// Aborted: at a stop, transactions were found open and ended.
 	Aborted func(AbortedEvent)
-	// Topic: a topic was created at the destination, or is refused.
+	// Topic: a topic was created at the destination, has grown there, or is refused.
 	Topic func(TopicEvent)
 	// Groups: committed offsets were copied.
 	Groups func(GroupsEvent)
@@ -83,10 +83,12 @@ type AbortedEvent struct {
 	Producers []int64
 }
 
-// TopicEvent is a topic that was created (Err nil) or is refused.
+// TopicEvent is a topic that was created, has got more partitions (Grown), or is
+// refused (Err).
 type TopicEvent struct {
 	Mirror string
 	Topic  string
+	Grown  bool
 	Err    error
 }
 

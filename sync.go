@@ -69,6 +69,9 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 	for _, name := range res.Created {
 		emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name})
 	}
+	for _, name := range res.Grown {
+		emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name, Grown: true})
+	}
 	for name, err := range res.Refused {
 		if m.newlyRefused(name, err) {
 			m.opts.Logger.Warn("topic refused", "mirror", m.name, "topic", name, "err", err)

@@ -42,6 +42,8 @@ func events(print func(string), all bool) mirror.Events {
 			switch {
 			case e.Err != nil:
 				print(fmt.Sprintf("%s refused: %v", e.Topic, e.Err))
+			case e.Grown:
+				print(e.Topic + " has more partitions now, as at the source")
 			case all:
 				print(e.Topic + " created")
 			}
