@@ -117,6 +117,9 @@ func (cl *Client) AbortOpen(ctx context.Context, ps []cluster.Partition) ([]fetc
 		out := make([]fetcher.Aborted, len(ps))
 		for i, p := range ps {
 			part, leader, err := cl.c.leading(p)
+			if err == nil && part.mirrored() { // a new stretch has begun: this comes late
+				err = fmt.Errorf("%v: %w", p, cluster.ErrFenced)
+			}
 			if out[i].Err = err; err != nil {
 				continue
 			}
