@@ -121,15 +121,14 @@ func (w *world) fresh(at string, n int64) []memory.Record {
 // early: a mirror into the cluster is at work on the partition, though the cluster may
 // not know yet that users have to be kept from writing there.
 func (w *world) early(at string, p cluster.Partition) bool {
-	if !w.setup.off("early-writes") {
+	if !w.setup.off("early-writes") || w.setup.Kind == "produce" {
 		return false
 	}
 	if st, err := w.clusters[at].State(p); err == nil && st.Mirrored {
 		return false // it knows, and refuses or takes note
 	}
 	for _, from := range clusterNames() {
-		rec, ok := w.record(from+at, p)
-		if ok && rec.State != coordinator.StateStopped && (rec.State != coordinator.StateUnknown || rec.Appended) {
+		if w.atWork(from+at, p) {
 			return true
 		}
 	}
@@ -225,7 +224,7 @@ func (w *world) operate(s Step, p *process) error {
 	limit := patience
 	switch s.Op {
 	case Start:
-		w.ended[s.Mirror] = false
+		w.ended[s.Mirror], w.started[s.Mirror] = false, time.Now()
 	case Stop, Promote:
 		w.ended[s.Mirror] = true
 	}
@@ -269,6 +268,9 @@ func (w *world) promised(s Step, p *process) error {
 			return broken("I6", "%s of %s returned nil and %v is %s", s.Op, p.name, part, rec.State)
 		}
 		st, err := w.clusters[p.destination()].State(part)
+		if w.othersAt(p, part) {
+			continue // it is theirs by now
+		}
 		if state == coordinator.StateStopped && rec.Appended && err == nil && st.Mirrored && w.setup.Kind != "produce" {
 			return broken("I6", "%s of %s returned nil and %v is not writable", s.Op, p.name, part)
 		}

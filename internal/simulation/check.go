@@ -111,6 +111,12 @@ func (o *oracle) checkStill() {
 	for k, r := range still {
 		at := k.mirror[1:]
 		st, views, err := o.w.look(at, k.p)
+		if r.crowded = r.crowded || len(o.w.processes[k.mirror]) > 1; r.crowded && r.state == coordinator.StatePaused {
+			o.mu.Lock()
+			o.still[k] = r
+			o.mu.Unlock()
+			continue
+		}
 		if err != nil || st.TopicID != r.topic || views[0].end <= r.end || o.w.setup.Kind == "produce" {
 			continue
 		}
@@ -119,7 +125,7 @@ func (o *oracle) checkStill() {
 			continue // checkCells says so
 		}
 		for _, c := range added {
-			if c.at != at && (r.state == coordinator.StatePaused || r.state == coordinator.StateStopped) {
+			if c.at != at {
 				o.found("I4", "%s %v is %s by %s at %d and has got %v since", at, k.p, r.state, k.mirror, r.end, c)
 			}
 		}
@@ -211,11 +217,13 @@ func (w *world) restOf(p *process, s mirror.PartitionStatus) error {
 		coordinator.WantStopped: coordinator.StateStopped,
 	}[s.Desired]
 	switch {
-	case s.State == want && want == coordinator.StateMirroring && w.circle(p, s.Partition):
+	case s.State == want && want == coordinator.StateMirroring && w.apart(p.mirror) && w.loops(p, s.Partition, true):
 		return broken("loop", "%s copies %v, whose records come from its destination", p.name, s.Partition)
 	case s.State == want && want == coordinator.StateMirroring:
 		return w.equal(p, s.Partition)
 	case s.State == want:
+		return nil
+	case want == coordinator.StateStopped && w.setup.off("stop-deleted") && len(w.partitions(p.destination())) == 0:
 		return nil
 	case s.State == coordinator.StateFailed && !s.Retriable && want != coordinator.StateStopped && w.explained(p, s):
 		return nil

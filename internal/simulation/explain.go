@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
@@ -29,7 +30,7 @@ func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
 	case is(cluster.ErrActive):
 		return w.activeBack(p, s.Partition)
 	case is(cluster.ErrLoop):
-		return w.loops(p, s.Partition)
+		return w.loops(p, s.Partition, false)
 	case dstErr != nil:
 		return false
 	case is(cluster.ErrRetention):
@@ -38,7 +39,8 @@ func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
 		return true // what stands there has to stay, a fence too
 	case is(cluster.ErrTruncated), is(cluster.ErrDiverged):
 		may := w.setup.Unclean && (w.setup.Scratch || w.traceable(p, rec, dst.TopicID))
-		return !may && !prefix(dstViews[0], srcViews[0])
+		// After an unclean election epochs part where the records may be the same again.
+		return !may && (!prefix(dstViews[0], srcViews[0]) || w.oracle.wasUnclean(p.source(), s.Partition))
 	case is(cluster.ErrLocalWrites):
 		// The fence of a stop is a record too, where requests to produce are all there is.
 		return !w.setup.Discard && (w.setup.Kind == "produce" || w.hasLocal(dstViews[0], srcViews[0]))
@@ -77,43 +79,42 @@ func (w *world) into(at, not string) (names []string) {
 // activeBack: the mirror the other way has not stopped, or another one to the same
 // place.
 func (w *world) activeBack(p *process, part cluster.Partition) bool {
-	for _, name := range append(w.into(p.destination(), p.mirror), p.destination()+p.source()) {
-		rec, ok := w.record(name, part)
-		if ok && rec.State != coordinator.StateStopped && (rec.State != coordinator.StateUnknown || rec.Appended) {
-			return true
-		}
-	}
-	return false
+	return w.othersAt(p, part) || w.atWork(p.destination()+p.source(), part)
 }
 
-// loops: the source's records come from the destination.
-func (w *world) loops(p *process, part cluster.Partition) bool {
+// othersAt: another mirror to the same place has not stopped.
+func (w *world) othersAt(p *process, part cluster.Partition) bool {
+	return slices.ContainsFunc(w.into(p.destination(), p.mirror), func(name string) bool { return w.atWork(name, part) })
+}
+
+func (w *world) atWork(name string, part cluster.Partition) bool {
+	rec, ok := w.record(name, part)
+	return ok && rec.State != coordinator.StateStopped && (rec.State != coordinator.StateUnknown || rec.Appended)
+}
+
+// loops: the source's records come from the destination, by what is on record there;
+// with copied, by a mirror that is copying.
+func (w *world) loops(p *process, part cluster.Partition, copied bool) bool {
 	for _, from := range clusterNames() {
 		rec, ok := w.record(from+p.source(), part)
-		if ok && rec.State != coordinator.StateStopped && slices.Contains(rec.Sources, p.destination()) {
+		if ok && (rec.State == coordinator.StateMirroring || !copied && rec.State != coordinator.StateStopped) && slices.Contains(rec.Sources, p.destination()) {
 			return true
 		}
 	}
 	return false
 }
 
-// circle: what a mirror copies is copied from where it copies to, by mirrors at work,
-// and somebody was to find out.
-func (w *world) circle(p *process, part cluster.Partition) bool {
-	at := p.source()
-	for range clusterNames() {
-		next := ""
-		for _, from := range clusterNames() {
-			rec, ok := w.record(from+at, part)
-			if ok && from != at && rec.State == coordinator.StateMirroring {
-				next = from
-			}
-		}
-		if at = next; at == p.destination() || at == "" {
-			return at != ""
+// together is how close two starts may be for the mirrors not to have seen each other.
+const together = 15 * time.Second
+
+// apart: no other mirror was started at about the same time.
+func (w *world) apart(name string) bool {
+	for other, at := range w.started {
+		if other != name && at.Sub(w.started[name]).Abs() < together {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // stopped: a mirror that had appended to the partition has stopped there, and none is at

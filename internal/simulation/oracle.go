@@ -48,6 +48,9 @@ type rest struct {
 	state coordinator.State
 	topic cluster.TopicID
 	end   int64
+	// crowded: more than one process of the mirror was there meanwhile. A pause is no
+	// fence: one that wakes up goes on until it learns that it has lost.
+	crowded bool
 }
 
 // removal is a range that a destination lacks because of what a process did.
@@ -167,7 +170,7 @@ func (o *oracle) saved(p *process, before, after coordinator.Record) {
 	delete(o.still, stretch{p.mirror, after.Partition})
 	resting := after.State == coordinator.StateStopped || after.State == coordinator.StatePaused
 	if resting && err == nil && after.Appended {
-		o.still[stretch{p.mirror, after.Partition}] = rest{after.State, st.TopicID, views[0].end}
+		o.still[stretch{p.mirror, after.Partition}] = rest{state: after.State, topic: st.TopicID, end: views[0].end}
 	}
 	if after.State == coordinator.StateStopped {
 		return
