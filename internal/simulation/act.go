@@ -236,7 +236,7 @@ func (w *world) operate(s Step, p *process) error {
 	call := map[Op]func(context.Context, ...string) error{
 		Start: p.m.Start, Stop: p.m.Stop, Promote: p.m.Promote, Pause: p.m.Pause, Resume: p.m.Resume, Recover: p.m.Recover,
 	}[s.Op]
-	_, knows := p.m.Topic(topicName)
+	known, knows := p.m.Topic(topicName)
 	answer := make(chan error, 1)
 	go func() { answer <- call(ctx, topicName) }()
 	late := time.NewTimer(limit + 10*time.Second)
@@ -247,21 +247,22 @@ func (w *world) operate(s Step, p *process) error {
 		if err != nil || p.isDead() || !knows && s.Op == Pause && w.setup.off("pause-unsynced") {
 			return nil
 		}
-		return w.promised(s, p)
+		return w.promised(s, p, len(known.Partitions))
 	case <-late.C:
 		return broken("liveness", "%s of %s does not answer ten seconds after its context ended", s.Op, p.name)
 	}
 }
 
-// promised checks what an operation says when it returns nil.
-func (w *world) promised(s Step, p *process) error {
+// promised checks what an operation says when it returns nil, of so many partitions;
+// of none when the process knew none yet.
+func (w *world) promised(s Step, p *process, known int) error {
 	state := map[Op]coordinator.State{Stop: coordinator.StateStopped, Promote: coordinator.StateStopped, Pause: coordinator.StatePaused}[s.Op]
 	if state == "" || w.current(s.Mirror) != p {
 		return nil
 	}
 	for _, part := range w.partitions(p.destination()) {
 		rec, ok := w.record(s.Mirror, part)
-		if !ok {
+		if !ok || known > 0 && int(part.Partition) >= known { // it has just been added
 			continue
 		}
 		if rec.State != state {

@@ -223,6 +223,8 @@ func (w *world) restOf(p *process, s mirror.PartitionStatus) error {
 		return w.equal(p, s.Partition)
 	case s.State == want:
 		return nil
+	case s.State == coordinator.StateFailed && want != coordinator.StateStopped && w.setup.Kind == "produce" && w.foreign(p, s.Partition):
+		return nil // it is not silent, whatever it says
 	case want == coordinator.StateStopped && w.setup.off("stop-deleted") && len(w.partitions(p.destination())) == 0:
 		return nil
 	case s.State == coordinator.StateFailed && !s.Retriable && want != coordinator.StateStopped && w.explained(p, s):

@@ -43,7 +43,7 @@ func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
 		return !may && (!prefix(dstViews[0], srcViews[0]) || w.oracle.wasUnclean(p.source(), s.Partition))
 	case is(cluster.ErrLocalWrites):
 		// The fence of a stop is a record too, where requests to produce are all there is.
-		return !w.setup.Discard && (w.setup.Kind == "produce" || w.hasLocal(dstViews[0], srcViews[0]))
+		return !w.setup.Discard && (w.setup.Kind == "produce" || rec.HasPosition && dstViews[0].start > rec.Position.Offset || w.hasLocal(dstViews[0], srcViews[0]))
 	case is(cluster.ErrNoPosition):
 		return !w.setup.Scratch && (!prefix(dstViews[0], srcViews[0]) || srcViews[0].start >= dstViews[0].end)
 	}
@@ -137,15 +137,29 @@ func (w *world) permitted(p *process, rec coordinator.Record) bool {
 	return w.setup.Unclean || w.setup.Scratch || w.setup.Discard || ok && back.HasPosition
 }
 
-// prefix: the source has every record that the destination has, above its log start.
+// prefix: the source has everything that the destination has, above its log start, and
+// ends no earlier.
 func prefix(dst, src view) bool {
-	from := max(dst.start, src.start)
-	theirs, err := cells(src.batches, from)
-	ours, err2 := cells(dst.batches, from)
-	if err != nil || err2 != nil || len(ours) > len(theirs) || dst.end > src.end {
+	theirs := map[int64]batch.Header{}
+	for _, h := range src.batches {
+		theirs[h.Base()] = h
+	}
+	for _, h := range dst.from(max(dst.start, src.start)) {
+		if t, ok := theirs[h.Base()]; !ok || !same(t, h, false) {
+			return false
+		}
+	}
+	return dst.end <= src.end
+}
+
+// foreign: the destination holds records that users wrote there.
+func (w *world) foreign(p *process, part cluster.Partition) bool {
+	_, views, err := w.look(p.destination(), part)
+	if err != nil {
 		return false
 	}
-	return slices.Equal(ours, theirs[:len(ours)])
+	all, err := cells(views[0].batches, 0)
+	return err == nil && slices.ContainsFunc(all, func(c cell) bool { return c.at == p.destination() })
 }
 
 // hasLocal: the destination has something that the source has not: records that were
