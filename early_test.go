@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,4 +194,70 @@ func TestStopThatCannotBeStored(t *testing.T) {
 			t.Errorf("%s", show(s))
 		}
 	})
+}
+
+// TestStopOfADeletedTopic: what the destination does not have any more needs no stop.
+func TestStopOfADeletedTopic(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.b = memory.New(memory.Options{ID: "b", Produce: true})
+		w.write(w.a, "a")
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		if err := w.b.DeleteTopic("orders"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := m.Stop(ctx, "orders"); err != nil {
+			t.Error(err)
+		}
+		if s := w.state(m); s.State != coordinator.StateStopped {
+			t.Errorf("%s", show(s))
+		}
+	})
+}
+
+// TestLoopAtTheSameMoment: mirrors that begin together may not see each other; the next
+// look does (C9.7).
+func TestLoopAtTheSameMoment(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a")
+		blind := coordinator.NewMemory() // as if nothing were on record yet
+		seeing := &late{now: blind}
+		m, _ := w.mirror("ab", w.a, w.b, func(o *mirror.Options) { o.Positions = seeing })
+		settle(time.Second)
+		if s := w.state(m); s.State != coordinator.StateMirroring {
+			t.Fatalf("%s", show(s))
+		}
+		rec := coordinator.Record{
+			Partition: orders, State: coordinator.StateMirroring, Previous: coordinator.StateLogAlignment, Desired: coordinator.WantMirroring,
+			Sources: []string{"c", "b"}, StateEpoch: 1, OwnerEpoch: 1, Cut: -1,
+		}
+		if errs := w.storeA.Save(t.Context(), "ca", []coordinator.Record{rec}); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		seeing.set(w.storeA)
+		settle(2 * time.Minute)
+		if s := w.state(m); s.State != coordinator.StateFailed || !errors.Is(s.Err, mirror.ErrLoop) {
+			t.Errorf("%s", show(s))
+		}
+	})
+}
+
+// late is a Positions that becomes another one.
+type late struct {
+	mu  sync.Mutex
+	now coordinator.Positions
+}
+
+func (l *late) set(p coordinator.Positions) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = p
+}
+
+func (l *late) Positions(ctx context.Context, source string, ps []cluster.Partition) ([]coordinator.PositionAnswer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now.Positions(ctx, source, ps)
 }

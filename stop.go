@@ -33,7 +33,12 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 		return // Run ends
 	}
 	live := make([]stopping, 0, len(ts))
+	gone := m.goneThere(ctx, ts, ends)
 	for i, t := range ts {
+		if gone[t.rec.Partition] {
+			m.report(t, coordinator.EventStopped, nil) // there is nothing that could be stopped
+			continue
+		}
 		// Another worker, or records of others at the end, do not keep a topic from
 		// being stopped: the position is where the log ends.
 		if e := ends[i].Err; e != nil && !errors.Is(e, cluster.ErrFenced) && !errors.Is(e, cluster.ErrForeignWrite) && !errors.Is(e, cluster.ErrActive) {
@@ -55,6 +60,33 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	m.copyGroups(ctx, live)
 	live = m.storePositions(ctx, live)
 	m.settleAll(ctx, live)
+}
+
+// goneThere are the partitions that the destination says it does not have. Leaders may
+// not know a topic yet, or not say so: the list of topics is what counts.
+func (m *Mirror) goneThere(ctx context.Context, ts []task, ends []fetcher.End) map[cluster.Partition]bool {
+	var unknown []cluster.Partition
+	for i, t := range ts {
+		if errors.Is(ends[i].Err, cluster.ErrUnknownTopic) {
+			unknown = append(unknown, t.rec.Partition)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	there, err := m.destination.Topics(ctx)
+	if err != nil {
+		return nil
+	}
+	has := make(map[string]int32, len(there))
+	for _, t := range there {
+		has[t.Name] = t.Partitions
+	}
+	gone := map[cluster.Partition]bool{}
+	for _, p := range unknown {
+		gone[p] = p.Partition >= has[p.Topic]
+	}
+	return gone
 }
 
 func recordsOf(ss []stopping) []coordinator.Record {

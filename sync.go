@@ -158,6 +158,7 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 	}
 	m.lookAtEnds(ctx, idle)
 	m.watchEnds(ctx, busy)
+	m.watchSources(ctx, busy)
 	if low := m.near(ctx, busy); len(low) > 0 {
 		m.raiseAhead(ctx, low)
 	}

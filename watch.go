@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -16,7 +17,8 @@ const confirm = time.Second
 // that this mirror did not do. While the source is idle nothing else would show it.
 // One that has grown fails: who did it is found out where the log end is read again,
 // and it fails for good if the records are foreign. One that is shorter, as after an
-// unclean election at the destination, is copied again from where it ends.
+// unclean election at the destination, fails as well and is copied again from where it
+// ends.
 func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	suspects := m.unexplained(ctx, ps)
 	if len(suspects) == 0 {
@@ -31,21 +33,18 @@ func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	for p := range suspects {
 		again = append(again, p)
 	}
-	var shorter []cluster.Partition
 	for p, now := range m.unexplained(ctx, again) {
 		s, _ := m.coord.Snapshot(p)
 		was := suspects[p]
 		switch {
 		case s.State != coordinator.StateMirroring || was.From != now.From:
 		case now.To < now.From && was.To == now.To:
-			shorter = append(shorter, p)
+			m.fail(p, fmt.Errorf("%w: %v: the destination log ends at %d, this mirror has appended up to %d",
+				cluster.ErrUnavailable, p, now.To, now.From))
 		case now.To > now.From && was.To > was.From:
 			m.fail(p, &cluster.OffsetError{Partition: p, Span: now, Err: cluster.ErrFenced,
 				Detail: fmt.Sprintf("the destination log ends at %d, this mirror has appended up to %d", now.To, now.From)})
 		}
-	}
-	if len(shorter) > 0 {
-		m.fetch.Doubt(shorter...)
 	}
 }
 
@@ -71,4 +70,31 @@ func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cl
 		}
 	}
 	return out
+}
+
+// watchSources looks where topics that are being mirrored come from. Mirrors that were
+// started at the same moment may not have seen that they form a loop.
+func (m *Mirror) watchSources(ctx context.Context, ps []cluster.Partition) {
+	if m.can.positions == nil || len(ps) == 0 {
+		return
+	}
+	source, destination, err := m.identity(ctx)
+	if err != nil {
+		return
+	}
+	answers, err := m.can.positions.Positions(ctx, destination, ps)
+	if err != nil {
+		return // the next look asks again
+	}
+	for i, p := range ps {
+		s, ok := m.coord.Snapshot(p)
+		from := append([]string{source}, answers[i].Sources...)
+		switch {
+		case !ok || s.State != coordinator.StateMirroring:
+		case slices.Contains(answers[i].Sources, destination):
+			m.fail(p, fmt.Errorf("%w: the source has the topic from %v", cluster.ErrLoop, answers[i].Sources))
+		case !slices.Equal(from, s.Sources):
+			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventSourcesSeen, Sources: from})
+		}
+	}
 }

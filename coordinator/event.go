@@ -55,6 +55,9 @@ const (
 	// tried again. Every state but STOPPED; in FAILED only a permanent error
 	// replaces one that would have been retried.
 	EventFailed EventKind = "failed"
+	// EventSourcesSeen: the topic comes from the clusters Sources just now. MIRRORING;
+	// elsewhere ignored.
+	EventSourcesSeen EventKind = "sources-seen"
 	// EventRecover: the operator wants a FAILED partition tried again now, with
 	// the count of attempts back at zero. Ignored in other states.
 	EventRecover EventKind = "recover"

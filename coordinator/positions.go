@@ -23,8 +23,8 @@ type PositionAnswer struct {
 	Position cluster.Position
 	// TopicID is the id that the topic had at the cluster asked for.
 	TopicID cluster.TopicID
-	// Active names a mirror from the cluster asked for that has not stopped here;
-	// empty when there is none.
+	// Active names a mirror from the cluster asked for that has not stopped here, nor
+	// failed before it was aligned; empty when there is none.
 	Active string
 	// Sources are the ids of the clusters that the topic comes from just now, nearest
 	// first; empty when no mirror into it is active.
@@ -54,7 +54,9 @@ func AnswerPositions(records map[string][]Record, source string, partitions []cl
 // farthest counts.
 func (a *PositionAnswer) note(mirror, source string, r Record) {
 	from := len(r.Sources) > 0 && r.Sources[0] == source
-	done := r.State == StateStopped || r.State == StateUnknown && !r.Appended
+	// One that has failed before it was aligned has nothing here in this stretch: before
+	// it appends it asks again who is at work.
+	done := r.State == StateStopped || r.State == StateUnknown && !r.Appended || r.State == StateFailed && !r.Aligned
 	switch {
 	case !done:
 		a.Sources = r.Sources

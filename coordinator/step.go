@@ -61,6 +61,11 @@ func take(rec Record, ev Event) (Record, []Effect, error) {
 		}
 		rec.Position, rec.HasPosition = *ev.Position, true
 		return rec, nil, nil
+	case EventSourcesSeen:
+		if rec.State == StateMirroring && len(ev.Sources) > 0 {
+			rec.Sources = ev.Sources
+		}
+		return rec, nil, nil
 	case EventRestored:
 		rec.Restore = slices.DeleteFunc(slices.Clone(rec.Restore), func(o cluster.GroupOffset) bool { return o.Offset <= ev.Start })
 		return rec, nil, nil

@@ -69,7 +69,6 @@ type Assignment struct {
 type command struct {
 	assign     []Assignment
 	remove     []cluster.Partition
-	doubt      []cluster.Partition
 	ack        func()
 	moved      *moved
 	lost       *session
@@ -130,10 +129,6 @@ func (f *Fetcher) Remove(ctx context.Context, ps ...cluster.Partition) error {
 		return ctx.Err()
 	}
 }
-
-// Doubt has the destination asked again where the logs of partitions end, those
-// that nothing is under way for; copying goes on from there. It does not wait.
-func (f *Fetcher) Doubt(ps ...cluster.Partition) { f.box.put(command{doubt: ps}) }
 
 // share is how many bytes of one partition may be in flight.
 func (f *Fetcher) share() int64 { return f.budget.share(f.count.Load()) }

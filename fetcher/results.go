@@ -84,18 +84,6 @@ func (s *session) doubt(t *tracker, err error) {
 	t.settled = false
 }
 
-// doubtIdle has the destination asked where a log ends that is at rest.
-func (s *session) doubtIdle(ps []cluster.Partition) {
-	for _, p := range ps {
-		if t := s.trackers[p]; t != nil && t.phase == fetching && t.runs == 0 && t.held == nil {
-			t.gen++
-			t.phase, t.unsure = learning, true
-			s.unsure = append(s.unsure, t)
-			s.look(t)
-		}
-	}
-}
-
 // settle asks the destination at once the first time, with a growing delay after
 // further errors in a row.
 func (s *session) settle(t *tracker) {
@@ -179,9 +167,8 @@ func (s *session) onTrimmed(d *trimmed) {
 	d.t.trimming = false
 	if d.err != nil {
 		d.t.trimAfter = time.Now().Add(s.f.opts.StallAfter)
-		if errors.Is(d.err, cluster.ErrFenced) { // whose the log is, is the destination's to say
-			d.t.trimAfter = time.Now().Add(s.f.opts.BackoffMax)
-			s.doubtIdle([]cluster.Partition{d.t.partition})
+		if errors.Is(d.err, cluster.ErrFenced) { // whose the partition is, is on record
+			s.fail(d.t, d.err)
 		}
 		return
 	}

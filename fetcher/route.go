@@ -60,8 +60,6 @@ func (f *Fetcher) obey(ctx context.Context, c command) {
 		f.remove(c.remove, c.ack)
 	case c.let != nil:
 		f.onLetGo(c.let)
-	case c.doubt != nil:
-		f.doubt(c.doubt)
 	case c.moved != nil:
 		f.onMoved(ctx, c.moved)
 	case c.vacated != nil:
@@ -175,18 +173,6 @@ func (f *Fetcher) onLetGo(l *letGo) {
 		if f.letting[p] == l.gone {
 			delete(f.letting, p)
 		}
-	}
-}
-
-func (f *Fetcher) doubt(ps []cluster.Partition) {
-	at := map[*session][]cluster.Partition{}
-	for _, p := range ps {
-		if pl := f.where[p]; pl != nil && pl.session != nil {
-			at[pl.session] = append(at[pl.session], p)
-		}
-	}
-	for s, ps := range at {
-		s.box.put(message{doubt: ps})
 	}
 }
 

@@ -45,7 +45,6 @@ type message struct {
 	add    *tracker
 	remove []cluster.Partition
 	ack    func() // after remove
-	doubt  []cluster.Partition
 	evict  *evicted
 	run    *run // answered by the destination
 	answer *answer
@@ -147,8 +146,6 @@ func (s *session) handle(ctx context.Context, m message) {
 		s.adopt(m.add)
 	case m.remove != nil || m.ack != nil:
 		s.letGo(m)
-	case m.doubt != nil:
-		s.doubtIdle(m.doubt)
 	case m.evict != nil:
 		if s.mine(m.evict.t) {
 			s.fail(m.evict.t, m.evict.err)

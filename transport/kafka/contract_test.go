@@ -60,7 +60,7 @@ func TestContractOnReal(t *testing.T) {
 func contractEnd(t testing.TB, bootstrap []string) transporttest.End {
 	c := open(t, bootstrap)
 	return transporttest.End{
-		Source: c, Destination: c, Unguarded: true,
+		Source: c, Destination: c,
 		Another: func(t testing.TB) transporttest.Destination { return open(t, bootstrap) },
 		Produce: func(ctx context.Context, p cluster.Partition, batches ...[]byte) error {
 			for _, b := range batches {

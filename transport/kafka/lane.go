@@ -110,10 +110,27 @@ func (l *lane) push(batches []cluster.Batch, free func(), done func(fetcher.Resu
 			return &cluster.OffsetError{Partition: l.p, Span: cluster.Span{From: b.Base, To: b.Next}, Err: cluster.ErrOutOfOrder,
 				Detail: fmt.Sprintf("the log goes on at %d", next)}
 		}
+		if err := unfit(batch.Header(b.Bytes)); err != nil {
+			return &cluster.OffsetError{Partition: l.p, Span: cluster.Span{From: b.Base, To: b.Next}, Err: err}
+		}
 		next = b.Next
 	}
 	l.tail = next
 	l.runs = append(l.runs, newRun(batches, free, done))
+	return nil
+}
+
+// unfit is why a batch cannot be produced so that it stays what it is: brokers refuse
+// markers, and would take the others for something else.
+func unfit(h batch.Header) error {
+	switch {
+	case h.Control():
+		return cluster.ErrControlBatch
+	case h.Transactional():
+		return cluster.ErrTransactional
+	case h.LogAppendTime():
+		return cluster.ErrLogAppendTime
+	}
 	return nil
 }
 
@@ -141,7 +158,7 @@ func (l *lane) next(now time.Time) (r *run, b *cluster.Batch, acks int16) {
 func (l *lane) take(r *run, b *cluster.Batch, acks int16) (free func()) {
 	batch.Header(b.Bytes).Patch(batch.Patch{
 		Base: 0, LeaderEpoch: cluster.NoEpoch, ProducerID: l.id, ProducerEpoch: 0,
-		BaseSequence: sequence(b.Base), ClearAttributes: batch.AttrTransactional,
+		BaseSequence: sequence(b.Base),
 	})
 	l.acks = acks
 	l.inflight++
