@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ func compare(ctx context.Context, source, destination Reader, report *Report, o 
 	start := func(side string, r Reader) *cursor {
 		s := &stream{side: side, p: report.Partition, spans: c.spans, from: open(r, report.Partition, o.ChunkBytes), chunks: make(chan chunk)}
 		streams.Go(func() { s.run(inner) })
-		return c.cursor(s)
+		return c.cursor(s, r, o)
 	}
 	c.source, c.destination = start("source", source), start("destination", destination)
 	defer streams.Wait()
@@ -51,7 +52,7 @@ func compare(ctx context.Context, source, destination Reader, report *Report, o 
 	c.source.chunk = func() { tell(max(c.source.passed, report.Compared.From)) }
 	err := c.run(ctx)
 	if err == nil {
-		err = c.finish(ctx, source, destination)
+		err = c.finish(ctx)
 	}
 	report.SourceLog, report.DestinationLog = c.source.contents, c.destination.contents
 	report.Bytes = c.source.contents.Bytes
@@ -63,8 +64,8 @@ func compare(ctx context.Context, source, destination Reader, report *Report, o 
 }
 
 // cursor is one side's.
-func (c *comparison) cursor(s *stream) *cursor {
-	k := newCursor(s, c.options.Limit, c.options.Checksums)
+func (c *comparison) cursor(s *stream, r Reader, o Options) *cursor {
+	k := newCursor(s, r, o)
 	k.ended = c.resolve
 	k.malformed = func(h batch.Header) {
 		d := Difference{Offset: h.Base(), Kind: Malformed}
@@ -286,15 +287,14 @@ func insert(all []Difference, d Difference, most int) []Difference {
 
 // finish looks for the markers that stand behind the compared range, and judges
 // what is left.
-func (c *comparison) finish(ctx context.Context, source, destination Reader) error {
+func (c *comparison) finish(ctx context.Context) error {
 	for _, side := range []struct {
 		k   *cursor
-		r   Reader
 		end int64
 		of  func(pair) *transaction
 	}{
-		{c.source, source, c.report.Source.HighWatermark, func(p pair) *transaction { return p.source }},
-		{c.destination, destination, c.report.Destination.HighWatermark, func(p pair) *transaction { return p.destination }},
+		{c.source, c.report.Source.HighWatermark, func(p pair) *transaction { return p.source }},
+		{c.destination, c.report.Destination.HighWatermark, func(p pair) *transaction { return p.destination }},
 	} {
 		waits := func() bool {
 			for p := range c.pending {
@@ -304,8 +304,7 @@ func (c *comparison) finish(ctx context.Context, source, destination Reader) err
 			}
 			return false
 		}
-		behind := cluster.Span{From: c.report.Compared.To, To: side.end}
-		if err := side.k.search(ctx, side.r, behind, c.options.ChunkBytes, waits); err != nil {
+		if err := side.k.search(ctx, cluster.Span{From: c.report.Compared.To, To: side.end}, math.MaxInt, waits); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
@@ -10,6 +11,8 @@ import (
 // control batches and phantoms, and only inside the spans.
 type cursor struct {
 	*stream
+	reader           Reader
+	chunkBytes       int32
 	decoder, control batch.Decoder
 	old              oldDecoder
 	olds             []batch.Record // of the present batch, where it is an old one
@@ -22,7 +25,8 @@ type cursor struct {
 	chunk            func()       // called when a new chunk is taken
 	contents         Contents
 	open             transactions
-	within           int64              // where the present span begins
+	within           cluster.Span       // the present one
+	searched         int64              // how far the last search for markers came
 	undecided        int64              // records summed in transactions whose end is not known
 	ended            func(*transaction) // called when one is decided
 	malformed        func(batch.Header) // called for a batch with offsets beyond its end
@@ -54,7 +58,7 @@ func (c *cursor) settle(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := c.enter(c.walker.Header()); err != nil {
+		if err := c.enter(ctx, c.walker.Header()); err != nil {
 			return err
 		}
 	}
@@ -62,11 +66,11 @@ func (c *cursor) settle(ctx context.Context) error {
 }
 
 // enter makes a batch the present one, unless it has nothing for a comparison.
-func (c *cursor) enter(h batch.Header) error {
+func (c *cursor) enter(ctx context.Context, h batch.Header) error {
 	if old(h) {
 		// The first offset of a wrapper is known when it is open.
 		if len(c.spans) > 0 && h.Base() >= c.spans[0].From {
-			c.h, c.left = h, -1
+			c.h, c.left, c.in, c.flawed = h, -1, nil, false
 			c.count(h)
 		}
 		return nil
@@ -80,7 +84,9 @@ func (c *cursor) enter(h batch.Header) error {
 	if !c.spans.touches(h.Base(), h.Next()) {
 		return nil
 	}
-	c.cross(h.Base())
+	if err := c.cross(ctx, h.Base()); err != nil {
+		return err
+	}
 	c.count(h)
 	if h.Count() == 0 {
 		c.contents.Empty++
@@ -91,20 +97,29 @@ func (c *cursor) enter(h batch.Header) error {
 	return nil
 }
 
-// cross notes that a batch is in another span than those before: what stands
-// between them was not read, markers neither.
-func (c *cursor) cross(offset int64) {
+// cross notes that a batch is in another span than those before. Transactions that
+// are open there may have ended in between.
+func (c *cursor) cross(ctx context.Context, offset int64) error {
 	over, ok := c.spans.over(offset)
-	if !ok || over.From == c.within {
-		return
+	if !ok || over.To == c.within.To {
+		return nil
 	}
-	c.within = over.From
+	between := cluster.Span{From: c.within.To, To: over.From}
+	c.within = over
+	waits := func() bool { return len(c.open) > 0 }
+	if err := c.search(ctx, between, bridge, waits); err != nil {
+		return err
+	}
+	if c.searched >= between.To {
+		return nil
+	}
 	for id, t := range c.open {
 		t.fate = unknown
 		delete(c.open, id)
 		c.undecided += t.n
 		c.ended(t)
 	}
+	return nil
 }
 
 // mark takes a control batch. Those behind the spans are of use too: a chunk may

@@ -7,36 +7,41 @@ import (
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
-func newCursor(s *stream, limit int, sums bool) *cursor {
+func newCursor(s *stream, r Reader, o Options) *cursor {
 	c := &cursor{
-		stream: s, open: transactions{}, within: -1,
-		decoder: batch.Decoder{Limit: limit}, control: batch.Decoder{Limit: limit}, old: oldDecoder{limit: limit},
+		stream: s, reader: r, chunkBytes: o.ChunkBytes, open: transactions{},
+		decoder: batch.Decoder{Limit: o.Limit}, control: batch.Decoder{Limit: o.Limit}, old: oldDecoder{limit: o.Limit},
 	}
 	if len(s.spans) > 0 {
-		c.passed, c.within = s.spans[0].From, s.spans[0].From
+		c.passed, c.within = s.spans[0].From, s.spans[0]
 	}
-	if sums {
+	if o.Checksums {
 		c.sums = newSumming()
 	}
 	return c
 }
 
-// search looks for transaction markers behind what was compared, as long as somebody
-// waits for one. Records are not read.
-func (c *cursor) search(ctx context.Context, r Reader, behind cluster.Span, maxBytes int32, waits func() bool) error {
-	if !waits() || behind.Len() == 0 {
+// bridge is how many chunks are read between two spans of a sample to learn how a
+// transaction ended.
+const bridge = 16
+
+// search looks for transaction markers in a span that is not compared, as long as
+// somebody waits for one, in so many chunks at most. Records are not read.
+func (c *cursor) search(ctx context.Context, between cluster.Span, chunks int, waits func() bool) error {
+	c.searched = between.From
+	if !waits() || between.Len() == 0 {
 		return nil
 	}
-	from := open(r, c.p, maxBytes)
+	from := open(c.reader, c.p, c.chunkBytes)
 	defer from.Close()
-	for at := behind.From; at < behind.To && waits(); {
+	for at := between.From; at < between.To && waits() && chunks > 0; chunks-- {
 		b, release, err := from.Next(ctx, at)
 		if err != nil {
 			return c.fail(at, err)
 		}
 		n, next, err := checked(b, at)
 		if err == nil {
-			err = c.markers(b[:n], behind.To, waits)
+			err = c.markers(b[:n], between.To, waits)
 		}
 		release()
 		if err != nil {
@@ -46,6 +51,7 @@ func (c *cursor) search(ctx context.Context, r Reader, behind cluster.Span, maxB
 			return nil
 		}
 		at = next
+		c.searched = at
 	}
 	return nil
 }
