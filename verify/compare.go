@@ -233,14 +233,15 @@ func identical(a, b batch.Header) bool {
 		bytes.Equal(a[batch.HeaderSize:], b[batch.HeaderSize:])
 }
 
-// both takes a batch that is the same on both sides. Only uncompressed ones can hold
-// phantoms, which are not counted.
+// both takes a batch that is the same on both sides. It need not be opened if it is
+// in no transaction, whose records might have to be named, and is compressed: only
+// uncompressed ones can hold phantoms, which are not counted.
 func (c *comparison) both() error {
 	s, d := c.source, c.destination
 	p := pair{source: s.in, destination: d.in}
-	n := int64(s.h.Count())
-	if s.h.Codec() == batch.None || s.sums != nil {
-		n = 0
+	if s.h.Codec() != batch.None && s.sums == nil && p.source == nil && p.destination == nil {
+		c.wait(p, s.h.Base(), int64(s.h.Count()))
+	} else {
 		for range s.h.Count() {
 			if err := s.next(); err != nil {
 				return err
@@ -250,7 +251,7 @@ func (c *comparison) both() error {
 				d.contents.Phantoms++
 				continue
 			}
-			n++
+			c.wait(p, s.record.Offset, 1)
 			if s.sums != nil {
 				one := s.sums.of(&s.record)
 				s.sums.add(one, s.in)
@@ -258,7 +259,6 @@ func (c *comparison) both() error {
 			}
 		}
 	}
-	c.wait(p, s.h.Base(), n)
 	s.drop()
 	d.drop()
 	return nil

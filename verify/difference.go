@@ -36,6 +36,15 @@ const (
 	AbortedGone   Kind = "aborted records" // the source's, which the destination left out
 )
 
+// ofRecord: a difference by which records may have moved.
+func (k Kind) ofRecord() bool {
+	switch k {
+	case Missing, Extra, Timestamp, Key, Value, Headers:
+		return true
+	}
+	return false
+}
+
 // Difference is one difference at one offset. Source and Destination are short
 // renderings for a person; long values are shown around the first byte that
 // differs.

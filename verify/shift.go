@@ -41,7 +41,11 @@ func findShift(ctx context.Context, source, destination Reader, r Report, o Opti
 	type place struct{ source, destination int64 }
 	places := []place{{r.Source.LogStart, r.Destination.LogStart}}
 	if r.Different > 0 {
-		first := r.Differences[0].Offset
+		i := slices.IndexFunc(r.Differences, func(d Difference) bool { return d.Kind.ofRecord() })
+		if i < 0 {
+			return nil, nil
+		}
+		first := r.Differences[i].Offset
 		places = []place{{first, max(r.Destination.LogStart, first-shiftWindow/2)}, {first, first}, places[0]}
 	}
 	for _, at := range places {
