@@ -109,6 +109,8 @@ func (j *alignment) parted(ctx context.Context, common int64) error {
 	position := j.own != nil || j.peer != nil
 	may := j.t.Policy.Unclean && (position || !j.end.Stopped || j.t.Policy.DiscardLocalWrites)
 	switch {
+	case j.end.LogStart == j.end.LogEnd && j.recorded(): // nothing is lost
+		return j.cut(ctx, common, j.what)
 	case j.peer != nil || may && j.recorded() || may && j.end.Ours && !j.end.Stopped:
 		return j.cut(ctx, common, j.what)
 	case j.recorded() || j.end.Ours && !j.end.Stopped:

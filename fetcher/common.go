@@ -27,7 +27,7 @@ func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error)
 	}
 	span := cluster.Span{From: max(j.source.LogStart, j.end.LogStart), To: end}
 	if span.Len() == 0 {
-		return end, nil
+		return j.outside(ctx, end)
 	}
 	traits := j.log.Traits()
 	like := likeness{control: traits.ControlBatches, holes: traits.Gaps}
@@ -36,6 +36,24 @@ func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error)
 		j.agreed = false
 	}
 	return found, err
+}
+
+// outside is the end of what is common where nothing can be compared. Batches are
+// copied whole: where one of the source's begins before the destination's end and goes
+// on behind it, the destination has something else there, or starts inside it.
+func (j *alignment) outside(ctx context.Context, end int64) (int64, error) {
+	if end < j.source.LogStart || end >= j.source.HighWatermark {
+		return end, nil
+	}
+	b, err := j.from.Read(ctx, j.p, end, 1)
+	if err != nil {
+		return 0, fmt.Errorf("source at offset %d: %w", end, err)
+	}
+	if base, ok := firstBase(b); ok && base < end {
+		j.what = fmt.Sprintf("the source's batch at %d begins before the destination's end", base)
+		return base, nil
+	}
+	return end, nil
 }
 
 // sameBeyond reports whether the source has what stands in the destination's log
