@@ -149,6 +149,11 @@ func prefix(dst, src view) bool {
 			return false
 		}
 	}
+	for _, h := range src.batches { // batches are copied whole
+		if h.Base() < dst.end && dst.end < h.Next() {
+			return false
+		}
+	}
 	return dst.end <= src.end
 }
 

@@ -64,8 +64,8 @@ func mutations() []mutation {
 		},
 		{
 			name: "history-not-stored", rule: "I7", file: "coordinator/step.go",
-			old: "	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start})\n",
-			new: "	rec.Epochs = kept\n",
+			old: "	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start}).",
+			new: "	rec.Epochs = append(slices.Clip(kept), EpochStart{Epoch: ev.Epoch, Start: ev.Start})[:len(kept)].",
 		},
 		{
 			name: "cut-not-told", rule: "I9", file: "cut.go",

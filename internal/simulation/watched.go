@@ -101,10 +101,11 @@ func (d *watched) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
 		if rec, ok := p.owned(c.Partition); ok && (rec.State != coordinator.StateULERecovery || rec.Cut != c.Offset) {
 			o.found("I8", "%s cuts %v at %d, on record is %s with cut %d", p.name, c.Partition, c.Offset, rec.State, rec.Cut)
 		}
-		if rec, ok := p.owned(c.Partition); ok && !p.w.permitted(p, rec) {
+		_, views, err := p.w.look(p.destination(), c.Partition)
+		if rec, ok := p.owned(c.Partition); ok && err == nil && views[0].start < views[0].end && !p.w.permitted(p, rec) {
 			o.found("I9", "%s cuts %v at %d, which nothing allows", p.name, c.Partition, c.Offset)
 		}
-		if _, views, err := p.w.look(p.destination(), c.Partition); err == nil {
+		if err == nil {
 			ends[i] = views[0].end
 		}
 	}
