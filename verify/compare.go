@@ -23,7 +23,7 @@ type comparison struct {
 // compare fills the report. Its two reading goroutines are gone when it returns.
 func compare(ctx context.Context, source, destination Reader, report *Report, o Options) error {
 	began := time.Now()
-	if err := report.ends(ctx, source, destination, o.Begin); err != nil {
+	if err := report.ends(ctx, source, destination, o.Span); err != nil {
 		return err
 	}
 	c := &comparison{report: report, options: o, pending: map[pair]*tally{}, spans: o.Sample.of(report.Partition, report.Compared)}

@@ -30,8 +30,8 @@ type Report struct {
 	Partition   cluster.Partition `json:"partition"`
 	Source      cluster.Offsets   `json:"source"`
 	Destination cluster.Offsets   `json:"destination"`
-	// Compared is the common range: from the later log start (or Options.Begin) to the
-	// lower high watermark. It may be empty; then Equal says nothing.
+	// Compared is the common range: from the later log start to the lower high
+	// watermark, or what Options.Span leaves of it. It may be empty; then Equal says nothing.
 	Compared cluster.Span `json:"compared"`
 	// Sampled is how many offsets of Compared were looked at, where Options.Sample left
 	// some out.

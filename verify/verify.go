@@ -21,10 +21,11 @@ type Options struct {
 	ChunkBytes int32
 	// Limit bounds the uncompressed records of one batch, in bytes. Default: 256 MiB.
 	Limit int
-	// Begin leaves out what is below an offset, which it is asked for once for each
-	// comparison (for example the source's first offset of a time); a negative one
-	// leaves out everything. Default: nothing is left out.
-	Begin func(ctx context.Context, p cluster.Partition) (int64, error)
+	// Span leaves out what is outside of the offsets that it answers; it is asked once
+	// for each comparison. So a comparison begins at a time (the source's first offset
+	// of it), and a checksum is worked out again for the span it had. Default: nothing is
+	// left out.
+	Span func(ctx context.Context, p cluster.Partition) (cluster.Span, error)
 	// Sample compares a part of each log. Default: all of it.
 	Sample *Sample
 	// Strict makes differences of what else is only noted: log ends, batch bounds,
@@ -106,7 +107,7 @@ func (r Report) closed(err error) (Report, error) {
 
 // ends asks both sides for their offsets and works out the common range.
 // The destination is asked first: a mirror that runs is then never ahead.
-func (r *Report) ends(ctx context.Context, source, destination Reader, begin func(context.Context, cluster.Partition) (int64, error)) (err error) {
+func (r *Report) ends(ctx context.Context, source, destination Reader, within func(context.Context, cluster.Partition) (cluster.Span, error)) (err error) {
 	if r.Destination, err = destination.LogOffsets(ctx, r.Partition); err != nil {
 		return fmt.Errorf("destination: %v: offsets: %w", r.Partition, err)
 	}
@@ -115,14 +116,13 @@ func (r *Report) ends(ctx context.Context, source, destination Reader, begin fun
 	}
 	from := max(r.Source.LogStart, r.Destination.LogStart)
 	to := max(from, min(r.Source.HighWatermark, r.Destination.HighWatermark))
-	if begin != nil {
-		least, err := begin(ctx, r.Partition)
+	if within != nil {
+		span, err := within(ctx, r.Partition)
 		if err != nil {
-			return fmt.Errorf("%v: where to begin: %w", r.Partition, err)
+			return fmt.Errorf("%v: span: %w", r.Partition, err)
 		}
-		if from = max(from, least); least < 0 || from > to {
-			from = to
-		}
+		to = max(from, min(to, span.To))
+		from = min(to, max(from, span.From))
 	}
 	r.Compared = cluster.Span{From: from, To: to}
 	r.EndsEqual = r.Source == r.Destination

@@ -150,8 +150,10 @@ func (p *plain) Read(_ context.Context, _ cluster.Partition, offset int64, maxBy
 	return out, nil
 }
 
-func begins(at int64, err error) func(context.Context, cluster.Partition) (int64, error) {
-	return func(context.Context, cluster.Partition) (int64, error) { return at, err }
+func within(from, to int64, err error) func(context.Context, cluster.Partition) (cluster.Span, error) {
+	return func(context.Context, cluster.Partition) (cluster.Span, error) {
+		return cluster.Span{From: from, To: to}, err
+	}
 }
 
 func asBatch(b []byte) zoo.Batch {

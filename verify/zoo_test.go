@@ -3,6 +3,7 @@ package verify_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -133,6 +134,41 @@ func TestChecksumsJoin(t *testing.T) {
 	}
 }
 
+// One side alone gives the checksum that a comparison gives, on whatever copy.
+func TestTotal(t *testing.T) {
+	for seed := range uint64(4) {
+		l := zoo.Generate(seed, zoo.Options{Trim: seed%2 == 1, Batches: 100, Settled: seed != 2})
+		source := loaded(t, l.Start, l.Bytes())
+		destination := loaded(t, l.Start, copied(rand.New(rand.NewPCG(seed, 6)), l, mixed))
+		for _, o := range []*verify.Options{nil, {ChunkBytes: 1}, {Sample: &verify.Sample{Fraction: 0.5}}} {
+			a, err := verify.Total(t.Context(), source, zoos, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o == nil {
+				o = &verify.Options{}
+			}
+			o.Checksums = true
+			if want := *compare(t, source, source, *o).SourceSum; a != want || (a.Undecided == 0) != (seed != 2) {
+				t.Errorf("seed %d: %+v, want %+v", seed, a, want)
+			}
+			b, err := verify.Total(t.Context(), destination, zoos, o)
+			if err != nil || l.LastStable() == l.End && (a.Sum != b.Sum || a.Records != b.Records) || a.Records == 0 {
+				t.Errorf("seed %d: %v: %+v and %+v", seed, err, a, b)
+			}
+		}
+	}
+	l := zoo.Generate(1, zoo.Options{Batches: 20})
+	bad := plainly(l)
+	bad.batches = append([]zoo.Batch(nil), l.Batches...)
+	spoilt := append([]byte(nil), bad.batches[9].Bytes...)
+	spoilt[len(spoilt)-1] ^= 1
+	bad.batches[9].Bytes = spoilt
+	if _, err := verify.Total(t.Context(), bad, zoos, nil); !errors.Is(err, cluster.ErrCorrupt) || !strings.Contains(err.Error(), fmt.Sprint("offset ", bad.batches[9].Base)) {
+		t.Error(err)
+	}
+}
+
 // What a sample looks at is the same on both sides, whatever the batches.
 func TestSample(t *testing.T) {
 	l := zoo.Generate(2, zoo.Options{Batches: 1500, Settled: true, MaxValue: 1000})
@@ -155,26 +191,33 @@ func TestSample(t *testing.T) {
 	}
 }
 
-func TestBegin(t *testing.T) {
+func TestSpan(t *testing.T) {
 	l := zoo.Generate(4, zoo.Options{Settled: true})
 	c := loaded(t, l.Start, l.Bytes())
 	at := l.Batches[len(l.Batches)/2].Base + 1
-	for name, o := range map[string]struct {
-		begin int64
-		want  cluster.Span
-	}{
-		"middle of a batch": {at, cluster.Span{From: at, To: l.End}},
-		"before the start":  {0, cluster.Span{From: l.Start, To: l.End}},
-		"behind the end":    {l.End + 5, cluster.Span{From: l.End, To: l.End}},
-		"nowhere":           {-1, cluster.Span{From: l.End, To: l.End}},
+	for name, o := range map[string]struct{ given, want cluster.Span }{
+		"from the middle of a batch": {cluster.Span{From: at, To: math.MaxInt64}, cluster.Span{From: at, To: l.End}},
+		"to the middle of a batch":   {cluster.Span{From: 0, To: at}, cluster.Span{From: l.Start, To: at}},
+		"within":                     {cluster.Span{From: at, To: at + 40}, cluster.Span{From: at, To: at + 40}},
+		"before the start":           {cluster.Span{From: -9, To: -1}, cluster.Span{From: l.Start, To: l.Start}},
+		"behind the end":             {cluster.Span{From: l.End + 5, To: l.End + 9}, cluster.Span{From: l.End, To: l.End}},
 	} {
-		r := compare(t, c, c, verify.Options{Begin: begins(o.begin, nil)})
-		if r.Compared != o.want || !r.Equal || (r.Records == 0) != (o.want.Len() == 0) {
+		r := compare(t, c, c, verify.Options{Span: within(o.given.From, o.given.To, nil)})
+		if r.Compared != o.want || !r.Equal || (r.Records+r.Aborted == 0) != (o.want.Len() == 0) {
 			t.Errorf("%s: %v", name, r)
+		}
+		visible := int64(0)
+		for _, offset := range l.Offsets(true) {
+			if offset >= o.want.From && offset < o.want.To {
+				visible++
+			}
+		}
+		if r.Records != visible {
+			t.Errorf("%s: %d records, want %d", name, r.Records, visible)
 		}
 	}
 	boom := errors.New("boom")
-	if _, err := verify.Partition(t.Context(), c, c, zoos, &verify.Options{Begin: begins(0, boom)}); !errors.Is(err, boom) {
+	if _, err := verify.Partition(t.Context(), c, c, zoos, &verify.Options{Span: within(0, 0, boom)}); !errors.Is(err, boom) {
 		t.Error(err)
 	}
 }
