@@ -56,8 +56,8 @@ func (cl *Client) truncate(cut fetcher.Cut) error {
 	}
 	p.act()
 	p.shortened(leader.log.end)
-	if !c.traits.KeepsEpochs { // who reads from here has to see that the log is another one
-		p.epoch++
+	p.epoch++ // who reads from here has to see that the log is another one
+	if !c.traits.KeepsEpochs {
 		leader.log.epochs.assign(p.epoch, leader.log.end)
 	}
 	if l := cl.lane(cut.Partition); l.gen > 0 {
