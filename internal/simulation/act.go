@@ -224,7 +224,7 @@ func (w *world) operate(s Step, p *process) error {
 	limit := patience
 	switch s.Op {
 	case Start:
-		w.ended[s.Mirror], w.started[s.Mirror] = false, time.Now()
+		w.ended[s.Mirror] = false
 	case Stop, Promote:
 		w.ended[s.Mirror] = true
 	}

@@ -217,7 +217,7 @@ func (w *world) restOf(p *process, s mirror.PartitionStatus) error {
 		coordinator.WantStopped: coordinator.StateStopped,
 	}[s.Desired]
 	switch {
-	case s.State == want && want == coordinator.StateMirroring && w.apart(p.mirror) && w.loops(p, s.Partition, true):
+	case s.State == want && want == coordinator.StateMirroring && w.loops(p, s.Partition, true):
 		return broken("loop", "%s copies %v, whose records come from its destination", p.name, s.Partition)
 	case s.State == want && want == coordinator.StateMirroring:
 		return w.equal(p, s.Partition)

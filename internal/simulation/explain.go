@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
@@ -39,8 +38,7 @@ func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
 		return true // what stands there has to stay, a fence too
 	case is(cluster.ErrTruncated), is(cluster.ErrDiverged):
 		may := w.setup.Unclean && (w.setup.Scratch || w.traceable(p, rec, dst.TopicID))
-		// After an unclean election epochs part where the records may be the same again.
-		return !may && (!prefix(dstViews[0], srcViews[0]) || w.oracle.wasUnclean(p.source(), s.Partition))
+		return !may && (!prefix(dstViews[0], srcViews[0]) || w.oracle.parts(p.source(), s.Partition))
 	case is(cluster.ErrLocalWrites):
 		// The fence of a stop is a record too, where requests to produce are all there is.
 		return !w.setup.Discard && (w.setup.Kind == "produce" || rec.HasPosition && dstViews[0].start > rec.Position.Offset || w.hasLocal(dstViews[0], srcViews[0]))
@@ -102,19 +100,6 @@ func (w *world) loops(p *process, part cluster.Partition, copied bool) bool {
 		}
 	}
 	return false
-}
-
-// together is how close two starts may be for the mirrors not to have seen each other.
-const together = 15 * time.Second
-
-// apart: no other mirror was started at about the same time.
-func (w *world) apart(name string) bool {
-	for other, at := range w.started {
-		if other != name && at.Sub(w.started[name]).Abs() < together {
-			return false
-		}
-	}
-	return true
 }
 
 // stopped: a mirror that had appended to the partition has stopped there, and none is at

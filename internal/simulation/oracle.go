@@ -20,6 +20,7 @@ type oracle struct {
 	lately    map[place]fingerprint
 	still     map[stretch]rest
 	uncleanAt map[place]bool
+	cutAt     map[place]bool // logs that a mirror has cut: what reads from them sees epochs part
 	cuts      []removal
 	gaps      []removal
 }
@@ -63,7 +64,7 @@ type removal struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, homes: map[int64]home{}, trims: map[cluster.Partition]int64{}, lately: map[place]fingerprint{},
-		still: map[stretch]rest{}, uncleanAt: map[place]bool{},
+		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{},
 	}
 }
 
@@ -97,6 +98,14 @@ func (o *oracle) wasUnclean(at string, p cluster.Partition) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.uncleanAt[place{at, p}]
+}
+
+// parts reports whether the epochs of a cluster's log may part from those of its copies
+// where the records may be the same again.
+func (o *oracle) parts(at string, p cluster.Partition) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.uncleanAt[place{at, p}] || o.cutAt[place{at, p}]
 }
 
 // trimmed is told of records that users have deleted.

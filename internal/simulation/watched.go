@@ -116,6 +116,7 @@ func (d *watched) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
 			continue
 		}
 		o.mu.Lock()
+		o.cutAt[place{p.destination(), c.Partition}] = true
 		o.cuts = append(o.cuts, removal{p, c.Partition, cluster.Span{From: c.Offset, To: ends[i]}})
 		o.mu.Unlock()
 		for _, r := range st.Replicas {

@@ -42,7 +42,6 @@ type world struct {
 	processes map[string][]*process // by mirror; the last one is the present one
 	closed    map[string]bool       // mirrors whose process is not to run
 	ended     map[string]bool       // mirrors whose topic was last asked to be stopped
-	started   map[string]time.Time  // when mirrors were last asked to start
 	failed    map[string]bool       // mirrors whose last stop gave an error
 	output    strings.Builder       // of dump and status
 	serial    int64                 // records so far
@@ -59,7 +58,7 @@ func newWorld(set Setup, logger *slog.Logger) *world {
 	w := &world{
 		setup: set, logger: logger, clusters: map[string]*memory.Cluster{}, stores: map[string]*coordinator.Memory{},
 		never: make(chan struct{}), byName: map[string]*process{}, mute: map[string]time.Time{}, txns: map[transaction]*memory.Producer{},
-		launched: map[string]int{}, processes: map[string][]*process{}, closed: map[string]bool{}, ended: map[string]bool{}, started: map[string]time.Time{}, failed: map[string]bool{},
+		launched: map[string]int{}, processes: map[string][]*process{}, closed: map[string]bool{}, ended: map[string]bool{}, failed: map[string]bool{},
 	}
 	w.oracle = newOracle(w)
 	for _, name := range clusterNames() {
