@@ -165,7 +165,8 @@ type Log interface {
 	// Truncate cuts tails: everything from Offset on goes, and the whole of a batch
 	// that holds Offset. It is done when every replica has done it, in-sync or not;
 	// one that is away keeps the obligation and serves it before it is read from
-	// (I8). What is cut already is no error. Where TruncateExact is not a trait it
+	// (I8). What is written behind the cut has a later leader epoch than what was cut, so
+	// that whoever reads from this log notices. What is cut already is no error. Where TruncateExact is not a trait it
 	// answers errors.ErrUnsupported.
 	Truncate(ctx context.Context, cuts []Cut) []error
 	// Trim moves log starts up to Offset, never further and never back.
