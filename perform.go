@@ -127,7 +127,7 @@ func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
 			m.fetching.put(t)
 			m.fetch.Assign(a.Assignment)
 		}
-		if a.LastEpoch == t.rec.Epochs.At(a.Next-1) {
+		if a.LastEpoch < 0 || a.LastEpoch == t.rec.Epochs.At(a.Next-1) { // below zero: the source does not say
 			assign(nil)
 			return
 		}
