@@ -136,8 +136,8 @@ func shard(ctx context.Context, binary string, first, n uint64, found func(findi
 	if err != nil {
 		return err
 	}
-	var rest bytes.Buffer
-	cmd.Stderr = &rest
+	var rest, stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func shard(ctx context.Context, binary string, first, n uint64, found func(findi
 		}
 	}
 	if err := cmp.Or(lines.Err(), cmd.Wait()); err != nil {
-		text := rest.Bytes()
+		text := append(stderr.Bytes(), rest.Bytes()...)
 		return fmt.Errorf("%w\n%s", err, text[:min(len(text), 20_000)])
 	}
 	return nil

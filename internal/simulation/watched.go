@@ -98,7 +98,7 @@ func (d *watched) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
 	p, o := d.p, d.p.w.oracle
 	ends := make([]int64, len(cuts))
 	for i, c := range cuts {
-		if rec, ok := p.owned(c.Partition); ok && (rec.State != coordinator.StateULERecovery || rec.Cut != c.Offset) {
+		if rec, ok := p.owned(c.Partition); ok && (rec.State != coordinator.StateULERecovery && rec.Previous != coordinator.StateULERecovery || rec.Cut != c.Offset) {
 			o.found("I8", "%s cuts %v at %d, on record is %s with cut %d", p.name, c.Partition, c.Offset, rec.State, rec.Cut)
 		}
 		_, views, err := p.w.look(p.destination(), c.Partition)
