@@ -86,6 +86,15 @@ func OldWrapper(format int8, codec batch.Codec, base int64, rs []batch.Record, s
 	return message(format, attributes, last, most, nil, squeeze(codec, format, inner))
 }
 
+// OldWrapped is a compressed message with anything inside. An unknown codec leaves it
+// as it is.
+func OldWrapped(format int8, codec batch.Codec, offset int64, inner []byte) []byte {
+	if codec >= batch.Gzip && codec <= batch.LZ4 {
+		inner = squeeze(codec, format, inner)
+	}
+	return message(format, byte(codec), offset, 0, nil, inner)
+}
+
 func message(format int8, attributes byte, offset, timestamp int64, key, value []byte) []byte {
 	body := []byte{byte(format), attributes}
 	if format == 1 {
