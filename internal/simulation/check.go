@@ -309,14 +309,24 @@ func (o *oracle) accounts() error {
 		}
 	}
 	for _, r := range gaps {
-		had := !slices.ContainsFunc(gaps, func(g removal) bool { // the source lacks it as well
-			return g.p.destination() == r.p.source() && g.part == r.part && g.span.From <= r.span.From && g.span.To >= r.span.To
-		})
+		had := !o.w.leftOut(r.p.source(), r.part, r.span) // else the source lacks it as well
 		if had && !r.p.isDead() && !r.p.has(r.p.told.skipped, r.part, r.span) {
 			return broken("I9", "%s has left out %v of %v and not told", r.p.name, r.span, r.part)
 		}
 	}
 	return nil
+}
+
+// leftOut reports whether a mirror into a cluster has told that a range is missing there.
+func (w *world) leftOut(at string, part cluster.Partition, span cluster.Span) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.byName {
+		if p.destination() == at && p.has(p.told.skipped, part, span) {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether a range was told of.
