@@ -81,7 +81,7 @@ func (m *Mirror) alignTasks(ctx context.Context, ts []task, done func(task, foun
 	})
 }
 
-// beginAll marks partitions as being aligned, until end is called. What was
+// beginAll marks partitions as being aligned, or cut, until end is called. What was
 // superseded meanwhile has none.
 func (m *Mirror) beginAll(ts []task) (ends []func()) {
 	ends = make([]func(), len(ts))
@@ -89,9 +89,15 @@ func (m *Mirror) beginAll(ts []task) (ends []func()) {
 		if t.ctx.Err() != nil {
 			continue
 		}
-		if end, err := m.aligning.begin(t.ctx, t.rec.Partition); err == nil {
-			ends[i] = end
+		end, err := m.aligning.begin(t.ctx, t.rec.Partition)
+		if err != nil {
+			continue
 		}
+		if t.ctx.Err() != nil { // whoever superseded it may have waited before it began
+			end()
+			continue
+		}
+		ends[i] = end
 	}
 	return ends
 }

@@ -44,8 +44,8 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 	if err != nil {
 		return // Run ends
 	}
-	var cuts []fetcher.Cut
 	var cutting, whole []task
+	var spans []cluster.Span // that go, of cutting
 	rebuilds := map[string][]task{}
 	for i, t := range ts {
 		span := cluster.Span{From: t.rec.Cut, To: ends[i].LogEnd}
@@ -64,26 +64,50 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 		case span.Len() == 0: // done before a crash
 			whole = append(whole, t)
 		default:
-			cutting = append(cutting, t)
-			cuts = append(cuts, fetcher.Cut{Partition: t.rec.Partition, Offset: t.rec.Cut})
-			m.told(t.rec, span)
+			cutting, spans = append(cutting, t), append(spans, span)
 		}
 	}
-	if len(cuts) > 0 {
-		for i, err := range m.destination.Truncate(ctx, cuts) {
-			if err != nil {
-				m.report(cutting[i], coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", cuts[i].Offset, err))
-				continue
-			}
-			whole = append(whole, cutting[i])
-		}
-	}
+	whole = append(whole, m.truncate(ctx, cutting, spans)...)
 	var under sync.WaitGroup // a slow topic keeps no other waiting (I10)
 	for _, of := range rebuilds {
 		under.Go(func() { m.afterCut(ctx, m.rebuild(ctx, of)) })
 	}
 	m.afterCut(ctx, whole)
 	under.Wait()
+}
+
+// truncate has tails cut and gives those partitions in which it is done. A stop, or a
+// pause, that comes meanwhile has it given up and waits until it is: nothing is cut from
+// a log that others may write to.
+func (m *Mirror) truncate(ctx context.Context, ts []task, spans []cluster.Span) (done []task) {
+	var cuts []fetcher.Cut
+	var cutting []task
+	var over []func()
+	for i, end := range m.beginAll(ts) {
+		if end == nil {
+			continue // superseded
+		}
+		m.told(ts[i].rec, spans[i])
+		cuts = append(cuts, fetcher.Cut{Partition: ts[i].rec.Partition, Offset: ts[i].rec.Cut})
+		cutting, over = append(cutting, ts[i]), append(over, end)
+	}
+	if len(cuts) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, t := range cutting {
+		defer context.AfterFunc(t.ctx, cancel)() // the others are tried again
+	}
+	for i, err := range m.destination.Truncate(ctx, cuts) {
+		over[i]()
+		if err != nil {
+			m.report(cutting[i], coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", cuts[i].Offset, err))
+			continue
+		}
+		done = append(done, cutting[i])
+	}
+	return done
 }
 
 // told tells of a tail that is about to go (I9).

@@ -38,7 +38,7 @@ func newTwins(t *testing.T) *twins {
 func (w *twins) mirror(name string, from, to *memory.Cluster, change func(*mirror.Options)) (m *mirror.Mirror, stop func()) {
 	w.t.Helper()
 	o := &mirror.Options{
-		Topics: mirror.Topics{Include: []string{"orders"}}, Store: w.storeB, Positions: w.storeA,
+		Store: w.storeB, Positions: w.storeA,
 		Salvage: func(_ context.Context, tail mirror.Tail) error {
 			w.tails = append(w.tails, tail.Span)
 			return nil
@@ -51,7 +51,16 @@ func (w *twins) mirror(name string, from, to *memory.Cluster, change func(*mirro
 	if change != nil {
 		change(o)
 	}
-	m, err := mirror.New(name, from.Client(name), to.Client(name), o)
+	return w.mirrorTo(name, from.Client(name), to.Client(name), o)
+}
+
+// mirrorTo runs a mirror between any two ends.
+func (w *twins) mirrorTo(name string, from mirror.Source, to mirror.Destination, o *mirror.Options) (m *mirror.Mirror, stop func()) {
+	w.t.Helper()
+	if len(o.Topics.Include) == 0 {
+		o.Topics.Include = []string{"orders"}
+	}
+	m, err := mirror.New(name, from, to, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ type Mirror struct {
 	fence      *gatherer[task]
 	ahead      *gatherer[cluster.Partition]
 	depart     *gatherer[divergence]
-	aligning   underWay
+	aligning   underWay // or being cut
 	rebuilding underWay // by topic, as partition -1
 	fetching   fetching
 	kick       chan struct{} // asks for a sync of topics now
@@ -96,7 +96,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.catalog.filter, m.unclean = filters.topics, filters.unclean
 	m.can, m.traits = look(source, destination, o), destination.Traits()
 	m.align, m.resume = newGatherer(m.alignAll), newGatherer(m.fetchAll)
-	m.drain, m.stop = newGatherer(m.drainAll), newGatherer(m.stopAll)
+	m.drain, m.stop = newGatherer(m.apart(m.drainAll)), newGatherer(m.apart(m.stopAll))
 	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)

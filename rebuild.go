@@ -43,13 +43,8 @@ func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
 		fail(fmt.Errorf("%w: its partitions are not known yet", cluster.ErrUnavailable))
 		return
 	}
-	for _, p := range partitionsOf(topic) {
-		if p != t.rec.Partition {
-			// One that is stopped, or on its way there, refuses: then the stop is what counts.
-			m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventCutNeeded, Cut: copyAgain, RebuildOf: id, RebuildAs: &was, Restore: owed[p],
-				How: fmt.Sprintf("copied again since partition %d was to be cut at offset %d", t.rec.Partition.Partition, a.Cut)})
-		}
-	}
+	others := slices.DeleteFunc(partitionsOf(topic), func(p cluster.Partition) bool { return p == t.rec.Partition })
+	m.takeAlong(others, id, &was, owed, fmt.Sprintf("copied again since partition %d was to be cut at offset %d", t.rec.Partition.Partition, a.Cut))
 	m.post(t, coordinator.Event{
 		Kind: coordinator.EventCutNeeded, Cut: a.Cut, RebuildOf: id, RebuildAs: &was, Restore: upTo(owed[t.rec.Partition], a.Cut), How: a.How,
 	})
@@ -89,17 +84,52 @@ func (m *Mirror) committedOn(ctx context.Context, topic string) (map[cluster.Par
 	return out, nil
 }
 
+// wholeTopic is what a rebuild is under way for.
+func wholeTopic(name string) cluster.Partition { return cluster.Partition{Topic: name, Partition: -1} }
+
+// apart performs tasks that end what is done to partitions. A topic that is being
+// deleted and created again is waited for, or it would go after it was said to be
+// stopped; that keeps no other topic waiting (I10).
+func (m *Mirror) apart(perform func(context.Context, []task)) func(context.Context, []task) {
+	return func(ctx context.Context, ts []task) {
+		var free []task
+		later := map[string][]task{}
+		for _, t := range ts {
+			if topic := t.rec.Partition.Topic; m.rebuilding.has(wholeTopic(topic)) {
+				later[topic] = append(later[topic], t)
+			} else {
+				free = append(free, t)
+			}
+		}
+		var under sync.WaitGroup
+		for topic, of := range later {
+			under.Go(func() {
+				if m.rebuilding.wait(ctx, []cluster.Partition{wholeTopic(topic)}) == nil {
+					perform(ctx, of)
+				}
+			})
+		}
+		if len(free) > 0 {
+			perform(ctx, free)
+		}
+		under.Wait()
+	}
+}
+
 // rebuild deletes a topic and creates it again, for those of its partitions that
 // come to ULE_RECOVERY together. The first that comes does it for all: their cuts
 // have been stored, or the topic would not be deleted.
 func (m *Mirror) rebuild(ctx context.Context, ts []task) (ready []task) {
-	topic, old, as := ts[0].rec.Partition.Topic, ts[0].rec.RebuildOf, ts[0].rec.RebuildAs
-	end, err := m.rebuilding.begin(ctx, cluster.Partition{Topic: topic, Partition: -1})
+	topic := ts[0].rec.Partition.Topic
+	end, err := m.rebuilding.begin(ctx, wholeTopic(topic))
 	if err != nil {
 		return nil // Run ends
 	}
 	defer end()
-	if err = m.rebuildOnce(ctx, topic, old, as); err != nil {
+	if ts = current(ts); len(ts) == 0 {
+		return nil
+	}
+	if err = m.rebuildOnce(ctx, ts[0]); err != nil {
 		for _, t := range ts {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("rebuild of topic %s: %w", topic, err))
 		}
@@ -108,7 +138,9 @@ func (m *Mirror) rebuild(ctx context.Context, ts []task) (ready []task) {
 	return ts
 }
 
-func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.TopicID, as *cluster.NewTopic) error {
+// rebuildOnce is given up when t is superseded, until the topic is deleted.
+func (m *Mirror) rebuildOnce(ctx context.Context, t task) error {
+	topic, old, as := t.rec.Partition.Topic, t.rec.RebuildOf, t.rec.RebuildAs
 	if m.can.rebuilder == nil || as == nil {
 		return fmt.Errorf("the destination's transport cannot: %w", errors.ErrUnsupported)
 	}
@@ -120,7 +152,7 @@ func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.Topi
 	case id != old:
 		return nil // rebuilt before
 	default:
-		if err := m.readyToRebuild(ctx, topic, old); err != nil {
+		if err := m.readyToRebuild(t.ctx, topic, old, as); err != nil {
 			return err
 		}
 	}
@@ -130,20 +162,14 @@ func (m *Mirror) rebuildOnce(ctx context.Context, topic string, old cluster.Topi
 
 // readyToRebuild saves the tails of all partitions before they go with the topic,
 // once it is stored for each of them that it is copied again, and from where.
-func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.TopicID) error {
+func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.TopicID, as *cluster.NewTopic) error {
 	t, _ := m.catalog.get(topic)
 	ps := partitionsOf(t)
-	stored := func(s coordinator.Snapshot) bool { return s.RebuildOf == old || s.State == coordinator.StateStopped }
-	wait, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout)
-	defer cancel()
-	if err := m.coord.Await(wait, ps, stored); err != nil {
-		return fmt.Errorf("%w: not all partitions are ready: %w", cluster.ErrUnavailable, err)
+	if err := m.allAlong(ctx, ps, old, as); err != nil {
+		return err
 	}
 	stretches := make([]fetcher.Stretch, len(ps))
 	for i, p := range ps {
-		if s, _ := m.coord.Snapshot(p); s.RebuildOf != old {
-			return fmt.Errorf("%w: partition %d is stopped", cluster.ErrRefused, p.Partition)
-		}
 		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
 	}
 	if err := m.fetch.Remove(ctx, ps...); err != nil {
@@ -170,7 +196,61 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 		}
 		m.told(s.Record, span)
 	}
+	return m.goes(ps, old) // last: who wants it otherwise from now on waits (apart)
+}
+
+// allAlong waits until it is stored for all partitions that they go with their topic.
+// Those that refused it when it was decided, or were not there yet, are told again.
+func (m *Mirror) allAlong(ctx context.Context, ps []cluster.Partition, old cluster.TopicID, as *cluster.NewTopic) error {
+	var late []cluster.Partition
+	for _, p := range ps {
+		if s, _ := m.coord.Snapshot(p); s.RebuildOf != old && s.Desired != coordinator.WantStopped {
+			late = append(late, p)
+		}
+	}
+	if len(late) > 0 {
+		owed, err := m.committedOn(ctx, ps[0].Topic)
+		if err != nil {
+			return fmt.Errorf("committed offsets: %w", err)
+		}
+		m.takeAlong(late, old, as, owed, "copied again with its topic")
+	}
+	wait, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout)
+	defer cancel()
+	err := m.coord.Await(wait, ps, func(s coordinator.Snapshot) bool {
+		return s.RebuildOf == old && s.Desired == coordinator.WantMirroring || s.Desired == coordinator.WantStopped
+	})
+	if err != nil {
+		return fmt.Errorf("%w: not all partitions are ready: %w", cluster.ErrUnavailable, err)
+	}
+	return m.goes(ps, old)
+}
+
+// goes reports which partition is not to go with its topic (any more).
+func (m *Mirror) goes(ps []cluster.Partition, old cluster.TopicID) error {
+	for _, p := range ps {
+		s, _ := m.coord.Snapshot(p)
+		switch {
+		case s.Desired == coordinator.WantStopped:
+			return fmt.Errorf("%w: partition %d is %s, and is to be %s", cluster.ErrRefused, p.Partition, s.State, s.Desired)
+		case s.RebuildOf != old, s.Desired != coordinator.WantMirroring,
+			s.State != coordinator.StateULERecovery && s.State != coordinator.StateFailed && s.State != coordinator.StatePaused:
+			return fmt.Errorf("%w: partition %d is %s, and is to be %s", cluster.ErrUnavailable, p.Partition, s.State, s.Desired)
+		}
+	}
 	return nil
+}
+
+// takeAlong has it stored that partitions go with their topic.
+func (m *Mirror) takeAlong(
+	ps []cluster.Partition, id cluster.TopicID, was *cluster.NewTopic, owed map[cluster.Partition][]cluster.GroupOffset, how string,
+) {
+	for _, p := range ps {
+		// One that is stopped, or on its way there, refuses: then the stop is what counts.
+		m.coord.Post(coordinator.Event{
+			Partition: p, Kind: coordinator.EventCutNeeded, Cut: copyAgain, RebuildOf: id, RebuildAs: was, Restore: owed[p], How: how,
+		})
+	}
 }
 
 // ownCuts finds out whether partitions that merely go with their topic have a tail of

@@ -44,6 +44,13 @@ func (u *underWay) begin(ctx context.Context, p cluster.Partition) (end func(), 
 	}
 }
 
+// has reports whether something is under way for the partition.
+func (u *underWay) has(p cluster.Partition) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.of[p] != nil
+}
+
 // wait until nothing is under way for any of the partitions.
 func (u *underWay) wait(ctx context.Context, ps []cluster.Partition) error {
 	for _, p := range ps {

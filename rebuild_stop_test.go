@@ -1,0 +1,128 @@
+package mirror_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/transport/memory"
+)
+
+// slowly has a call of a cluster arrive late.
+func slowly(c *memory.Cluster, call memory.Call, by time.Duration) {
+	c.SetFault(func(op memory.Op) memory.Fault {
+		if op.Call == call {
+			return memory.Fault{Kind: memory.DelayRequest, Delay: by}
+		}
+		return memory.Fault{}
+	})
+}
+
+// TestStopDuringRebuild: a topic is not deleted any more once it is reported as
+// stopped, and what is written to it then stays (I6).
+func TestStopDuringRebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		slowly(s.lost, memory.CallRebuild, time.Minute)
+		m, end := s.home(s.lost.Client("home"))
+		defer end()
+		settle(10 * time.Second) // the order to delete is on its way
+		s.check(m.Stop(hour(t), "billed"))
+		s.write(s.lost, "local")
+		settle(10 * time.Minute)
+		for _, p := range billed {
+			got, err := s.lost.Records(p, false)
+			s.check(err)
+			if len(got) == 0 || string(got[len(got)-1].Value) != "local" {
+				t.Errorf("%v: what was written after the stop is gone: %v", p, got)
+			}
+		}
+		if st := m.Status(); st.States[coordinator.StateStopped] != len(billed) {
+			t.Errorf("%v: %+v", st.States, st.Worst)
+		}
+	})
+}
+
+// stubborn is a destination that cuts late, and does not give it up.
+type stubborn struct {
+	*memory.Client
+	at chan struct{}
+}
+
+func (s *stubborn) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
+	if s.at != nil {
+		close(s.at)
+		s.at = nil
+		<-time.After(time.Minute)
+	}
+	return s.Client.Truncate(context.WithoutCancel(ctx), cuts)
+}
+
+// TestPauseDuringCut: when PAUSED is reported nothing is cut any more.
+func TestPauseDuringCut(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a", "b")
+		m, end := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		if err := m.Pause(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		w.write(w.a, "lost", "lost too")
+		w.failover(m, end, w.b, "c", "d")
+		cutting := make(chan struct{})
+		to := &stubborn{w.a.Client("ba"), cutting}
+		back, _ := w.mirrorTo("ba", w.b.Client("ba"), to, &mirror.Options{Store: w.storeA, Positions: w.storeB})
+		<-cutting
+		if err := back.Pause(hour(t), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		paused := w.a.Dump(orders)
+		settle(10 * time.Minute)
+		if now := w.a.Dump(orders); now != paused {
+			t.Errorf("the log has changed after the pause: it was\n%s\nand is\n%s", paused, now)
+		}
+		if err := back.Resume(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		w.equal()
+	})
+}
+
+// TestRebuildOfATopicThatGrows: a partition that is added while a rebuild waits goes
+// with its topic too, and does not hold it up for ever.
+func TestRebuildOfATopicThatGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.lost.SetFault(func(op memory.Op) memory.Fault {
+			if op.Call == memory.CallRebuild {
+				return memory.Fault{Kind: memory.LoseRequest, Err: cluster.ErrUnavailable}
+			}
+			return memory.Fault{}
+		})
+		m, end := s.home(s.lost.Client("home"))
+		defer end()
+		settle(10 * time.Second)
+		s.check(s.took.CreatePartitions("billed", 4))
+		added := cluster.Partition{Topic: "billed", Partition: 3}
+		_, err := s.took.Produce(added, memory.Values("first")...)
+		s.check(err)
+		settle(time.Minute)
+		s.lost.SetFault(nil)
+		settle(20 * time.Minute)
+		if st := m.Status(); st.States[coordinator.StateMirroring] != 4 {
+			t.Fatalf("%v: %+v", st.States, st.Worst)
+		}
+		if got, err := s.lost.Records(added, false); err != nil || len(got) != 1 {
+			t.Errorf("%v, %v", got, err)
+		}
+		if id, is, err := s.lost.Describe(t.Context(), "billed"); err != nil || is.Partitions != 4 {
+			t.Errorf("%v %+v, %v", id, is, err)
+		}
+	})
+}
