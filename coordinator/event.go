@@ -42,7 +42,7 @@ const (
 	// How as in EventAligned.
 	EventCutDone EventKind = "cut-done"
 	// EventRestored: the committed offsets that Record.Restore has up to offset Start
-	// were given back to their groups. Any state; ignored when there are none.
+	// were given back to their groups. MIRRORING, STOPPING, STOPPED; elsewhere ignored.
 	EventRestored EventKind = "restored"
 	// EventDrained: PAUSING is finished, nothing of ours is in flight.
 	EventDrained EventKind = "drained"

@@ -67,6 +67,9 @@ func take(rec Record, ev Event) (Record, []Effect, error) {
 		}
 		return rec, nil, nil
 	case EventRestored:
+		if rec.State != StateMirroring && rec.State != StateStopping && rec.State != StateStopped {
+			return rec, nil, nil // another rebuild has begun, and takes again what was given back
+		}
 		rec.Restore = slices.DeleteFunc(slices.Clone(rec.Restore), func(o cluster.GroupOffset) bool { return o.Offset <= ev.Start })
 		return rec, nil, nil
 	case EventForget:
@@ -142,7 +145,7 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 		rec.Alignment = ev.How
 	}
 	if rebuild {
-		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, ev.Restore
+		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, owed(rec.Restore, ev)
 	}
 	if rec.Cut < 0 || ev.Cut < rec.Cut {
 		rec.Cut = ev.Cut
@@ -151,6 +154,19 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 		return rec, nil, nil // it comes to that when it goes on
 	}
 	return enter(rec, StateULERecovery)
+}
+
+// owed is what a rebuild takes from groups, and what an earlier one has not given back
+// yet, no further than the cut.
+func owed(before []cluster.GroupOffset, ev Event) []cluster.GroupOffset {
+	all := slices.Clone(ev.Restore)
+	for _, o := range before {
+		if !slices.ContainsFunc(ev.Restore, func(n cluster.GroupOffset) bool { return n.Group == o.Group }) {
+			o.Offset = min(o.Offset, ev.Cut)
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // fail takes an error. A stopped topic is an ordinary topic: nothing of ours

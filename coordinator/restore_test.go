@@ -1,0 +1,44 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clustermirror/mirror/cluster"
+)
+
+// TestOwedOffsets: what a rebuild owes to groups outlives a second rebuild, which does
+// not find it at the destination any more, and a look that came from before it.
+func TestOwedOffsets(t *testing.T) {
+	first, second := cluster.TopicID{1}, cluster.TopicID{2}
+	owe := func(group string, offset int64) cluster.GroupOffset {
+		return cluster.GroupOffset{Group: group, Offset: offset}
+	}
+	rec := newRecord(testPartition)
+	rec.State = StateMirroring
+	for i, s := range []struct {
+		ev   Event
+		want []cluster.GroupOffset
+	}{
+		{Event{Kind: EventCutNeeded, Cut: 90, RebuildOf: first, Restore: []cluster.GroupOffset{owe("near", 10), owe("far", 80), owe("own", 70)}},
+			[]cluster.GroupOffset{owe("near", 10), owe("far", 80), owe("own", 70)}},
+		{Event{Kind: EventRestored, Start: 90}, []cluster.GroupOffset{owe("near", 10), owe("far", 80), owe("own", 70)}}, // of the topic that goes
+		{Event{Kind: EventCutDone}, []cluster.GroupOffset{owe("near", 10), owe("far", 80), owe("own", 70)}},
+		{Event{Kind: EventRestored, Start: 50}, []cluster.GroupOffset{owe("far", 80), owe("own", 70)}},
+		{Event{Kind: EventCutNeeded, Cut: 40, RebuildOf: second, Restore: []cluster.GroupOffset{owe("near", 40), owe("own", 30)}},
+			[]cluster.GroupOffset{owe("near", 40), owe("own", 30), owe("far", 40)}},
+		{Event{Kind: EventRestored, Start: 50}, []cluster.GroupOffset{owe("near", 40), owe("own", 30), owe("far", 40)}},
+		{Event{Kind: EventCutDone}, []cluster.GroupOffset{owe("near", 40), owe("own", 30), owe("far", 40)}},
+		{Event{Kind: EventRestored, Start: 50}, nil},
+	} {
+		next, _, err := step(rec, s.ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec = next
+		if diff := cmp.Diff(append([]cluster.GroupOffset{}, s.want...), append([]cluster.GroupOffset{}, rec.Restore...)); diff != "" {
+			t.Errorf("after %d, %s (-want +got):\n%s", i, s.ev.Kind, diff)
+		}
+	}
+}
