@@ -29,7 +29,7 @@ type Options struct {
 
 	// SyncInterval is how often topics are looked for and compared. Default: 60 s.
 	SyncInterval time.Duration
-	// GroupTimeout bounds the copying of committed group offsets at a stop; with
+	// GroupTimeout bounds the copying (and the restoring) of committed group offsets at a stop; with
 	// a dead source the stop goes on without it. Default: 10 s.
 	GroupTimeout time.Duration
 	// NoGroups leaves committed group offsets alone. Default: they are copied when

@@ -95,7 +95,7 @@ func (m *Mirror) apart(perform func(context.Context, []task)) func(context.Conte
 		var free []task
 		later := map[string][]task{}
 		for _, t := range ts {
-			if topic := t.rec.Partition.Topic; m.rebuilding.has(wholeTopic(topic)) {
+			if topic := t.rec.Partition.Topic; !t.rec.RebuildOf.IsZero() || m.rebuilding.has(wholeTopic(topic)) {
 				later[topic] = append(later[topic], t)
 			} else {
 				free = append(free, t)
@@ -287,92 +287,6 @@ func (m *Mirror) ownCuts(ctx context.Context, ps []cluster.Partition, old cluste
 			return ctx.Err()
 		case err := <-acks:
 			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// upTo holds committed offsets below a cut: what a group has read behind it is gone,
-// and what comes there instead the group has not read.
-func upTo(owed []cluster.GroupOffset, cut int64) []cluster.GroupOffset {
-	owed = slices.Clone(owed)
-	for i := range owed {
-		owed[i].Offset = min(owed[i].Offset, cut)
-	}
-	return owed
-}
-
-// held are the topics that are being rebuilt, by whichever worker: a sync that finds
-// one of them deleted must not create it, as it does not know how it was.
-func (m *Mirror) held(ctx context.Context) (map[string]bool, error) {
-	recs, err := m.opts.Store.Load(ctx, m.name)
-	held := map[string]bool{}
-	for _, rec := range recs {
-		if !rec.RebuildOf.IsZero() {
-			held[rec.Partition.Topic] = true
-		}
-	}
-	return held, err
-}
-
-// owed are the partitions that are being copied and owe committed offsets to groups.
-func (m *Mirror) owed() (recs []coordinator.Record) {
-	for _, s := range m.coord.All() {
-		if len(s.Restore) > 0 && s.State == coordinator.StateMirroring {
-			recs = append(recs, s.Record)
-		}
-	}
-	return recs
-}
-
-// restore gives committed offsets back that a rebuild took, as far as the logs have
-// come again. The last time, when the topic leaves the mirror, those beyond its end
-// are committed at the end.
-func (m *Mirror) restore(ctx context.Context, recs []coordinator.Record, last bool) {
-	for _, rec := range recs {
-		if len(rec.Restore) == 0 {
-			continue
-		}
-		answers, err := m.destination.Offsets(ctx, []cluster.Partition{rec.Partition})
-		if err == nil {
-			err = answers[0].Err
-		}
-		var end int64
-		if err == nil {
-			if end = answers[0].HighWatermark; last {
-				rec.Restore, end = upTo(rec.Restore, end), copyAgain
-			}
-			err = m.restoreOne(ctx, rec, end)
-		}
-		if err != nil { // the next look tries again
-			m.opts.Logger.Warn("committed offsets not restored", "mirror", m.name, "topic", rec.Partition.Topic,
-				"partition", rec.Partition.Partition, "err", err)
-			continue
-		}
-		m.coord.Post(coordinator.Event{Partition: rec.Partition, Kind: coordinator.EventRestored, Start: end})
-	}
-}
-
-// restoreOne commits what is owed up to an offset. A group that has members by now,
-// or has committed by itself, is left alone (I11).
-func (m *Mirror) restoreOne(ctx context.Context, rec coordinator.Record, upTo int64) error {
-	var errs []error
-	for _, o := range rec.Restore {
-		if o.Offset > upTo {
-			continue
-		}
-		have, err := m.destination.Committed(ctx, []string{o.Group})
-		if err == nil {
-			err = have[0].Err
-		}
-		if err == nil && slices.ContainsFunc(have[0].Offsets, func(c cluster.Committed) bool { return c.Partition == rec.Partition && c.Offset >= 0 }) {
-			continue
-		}
-		if err == nil {
-			err = m.destination.Commit(ctx, o.Group, []cluster.Committed{{Partition: rec.Partition, Offset: o.Offset, Metadata: o.Metadata}})
-		}
-		if err != nil && !errors.Is(err, cluster.ErrRefused) {
-			errs = append(errs, fmt.Errorf("group %s: %w", o.Group, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -2,9 +2,13 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
@@ -123,6 +127,50 @@ func TestRebuildOfATopicThatGrows(t *testing.T) {
 		}
 		if id, is, err := s.lost.Describe(t.Context(), "billed"); err != nil || is.Partitions != 4 {
 			t.Errorf("%v %+v, %v", id, is, err)
+		}
+	})
+}
+
+// TestStopBetweenDeleteAndCreate: a process died between the two. The stop of the next
+// one leaves a topic that can be written to, as it was, and what groups had committed.
+func TestStopBetweenDeleteAndCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		h := &halfway{s.lost.Client("dies"), s.lost, make(chan struct{})}
+		_, end := s.home(h)
+		<-h.died
+		end()
+		unreachable := errors.New("nobody is there")
+		s.took.SetFault(func(memory.Op) memory.Fault { return memory.Fault{Kind: memory.LoseRequest, Err: unreachable} })
+		var stopping, coordinating atomic.Bool
+		s.lost.SetFault(func(op memory.Op) memory.Fault {
+			if op.Call == memory.CallRebuild && !stopping.Load() || op.Call == memory.CallCommit && !coordinating.Load() {
+				return memory.Fault{Kind: memory.LoseRequest, Err: cluster.ErrUnavailable}
+			}
+			return memory.Fault{}
+		})
+		m, end := s.home(s.lost.Client("home"))
+		defer end()
+		settle(10 * time.Second)
+		stopping.Store(true)
+		s.check(m.Stop(hour(t), "billed"))
+		_, is, err := s.lost.Describe(t.Context(), "billed")
+		s.check(err)
+		if diff := cmp.Diff(s.was, is); diff != "" {
+			t.Errorf("topic (-was +is):\n%s", diff)
+		}
+		s.write(s.lost, "local", "more", "yet more")
+		coordinating.Store(true) // the groups' coordinator answers again
+		settle(10 * time.Minute)
+		have, err := s.lost.Committed(t.Context(), []string{"idle"})
+		s.check(err)
+		if len(have[0].Offsets) != len(billed) {
+			t.Errorf("%+v", have)
+		}
+		for _, o := range have[0].Offsets {
+			if o.Offset != 0 {
+				t.Errorf("the group skips records: %+v", o)
+			}
 		}
 	})
 }

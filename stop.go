@@ -34,6 +34,9 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	}
 	live := make([]stopping, 0, len(ts))
 	gone := m.goneThere(ctx, ts, ends)
+	if ts, ends, err = m.madeAgain(ctx, ts, ends, gone); err != nil {
+		return // Run ends
+	}
 	for i, t := range ts {
 		if gone[t.rec.Partition] {
 			m.report(t, coordinator.EventStopped, nil) // there is nothing that could be stopped
@@ -46,6 +49,7 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			continue
 		}
 		if errors.Is(ends[i].Err, cluster.ErrActive) || !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
+			m.restoreLast(ctx, []coordinator.Record{t.rec})
 			m.report(t, coordinator.EventStopped, nil) // nothing there is this mirror's (I12)
 			continue
 		}
@@ -56,7 +60,7 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 		}
 	}
 	live = m.replicated(ctx, live)
-	m.restore(ctx, recordsOf(live), true)
+	m.restoreLast(ctx, recordsOf(live))
 	m.copyGroups(ctx, live)
 	live = m.storePositions(ctx, live)
 	m.settleAll(ctx, live)

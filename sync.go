@@ -59,6 +59,7 @@ func (m *Mirror) kickSync() {
 // syncOnce does one round. again says that something is left to be tried soon.
 func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 	stopErr := m.adoptStops(ctx)
+	m.restore(ctx, m.owed(coordinator.StateStopped), true) // a stop does not wait for it
 	if err := m.identify(ctx); err != nil {
 		return false, err
 	}
@@ -162,7 +163,7 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 	if low := m.near(ctx, busy); len(low) > 0 {
 		m.raiseAhead(ctx, low)
 	}
-	m.restore(ctx, m.owed(), false)
+	m.restore(ctx, m.owed(coordinator.StateMirroring), false)
 }
 
 // want posts what is wanted of every partition of a topic. A partition that
