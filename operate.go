@@ -332,21 +332,44 @@ func (m *Mirror) behind(ctx context.Context, ps []cluster.Partition) (behind, er
 		return nil, fmt.Errorf("destination offsets: %w", err)
 	}
 	var errs []error
+	remains := func(p cluster.Partition, why ...error) {
+		errs = append(errs, m.partitionFault("promote", p, errors.Join(why...)))
+	}
 	for i, p := range ps {
+		s, known := m.coord.Snapshot(p)
 		switch lag := theirs[i].HighWatermark - ours[i].HighWatermark; {
+		case s.Desired == coordinator.WantStopped:
 		case theirs[i].Err != nil || ours[i].Err != nil:
-			errs = append(errs, m.partitionFault("promote", p, errors.Join(theirs[i].Err, ours[i].Err)))
+			remains(p, theirs[i].Err, ours[i].Err)
 		case lag > 0:
-			errs = append(errs, m.partitionFault("promote", p, fmt.Errorf("%d records behind", lag)))
+			remains(p, fmt.Errorf("%d records behind", lag), s.Err)
+		case lag < 0:
+			remains(p, fmt.Errorf("destination has %d records that the source does not have", -lag), s.Err)
+		case known && !isPrefix(s):
+			remains(p, fmt.Errorf("is %s", s.State), s.Err)
 		}
 	}
 	return errors.Join(errs...), nil
 }
 
+// isPrefix reports whether a partition is in a state in which the destination holds
+// what the source does, as far as it goes.
+func isPrefix(s coordinator.Snapshot) bool {
+	switch s.State {
+	case coordinator.StateMirroring, coordinator.StateEpochFencing:
+		return true
+	case coordinator.StatePausing, coordinator.StatePaused:
+		return s.Aligned && s.Cut < 0
+	}
+	return false
+}
+
 // WaitMirrored waits until the record at an offset can no longer be lost at the
 // destination: it is below the high watermark there. A producer that must not
 // lose a record calls it with the offset it was given. It does not wait for a
-// partition that has failed for good, nor after Run has ended.
+// partition that has failed for good, or was stopped before that offset (ErrStopped),
+// nor after Run has ended. Where the logs have been found to part before the offset, what
+// stands there is another record, and no success.
 func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset int64) error {
 	if offset < 0 {
 		return m.partitionFault("wait", p, fmt.Errorf("offset %d is negative", offset))
@@ -374,7 +397,9 @@ func (m *Mirror) mirrored(ctx context.Context, p cluster.Partition, offset int64
 		return true, m.partitionFault("wait", p, ErrNotRunning)
 	case !known:
 		return false, nil
-	case m.boards.get(p).LogEnd.Load() > offset:
+	case s.State == coordinator.StateStopped && (!s.HasPosition || offset >= s.Position.Offset):
+		return true, m.partitionFault("wait", p, fmt.Errorf("%w: offset %d was not mirrored", ErrStopped, offset))
+	case m.boards.get(p).LogEnd.Load() > offset && !partedBefore(s, offset):
 		answers, err := m.destination.Offsets(ctx, []cluster.Partition{p})
 		if err == nil {
 			err = answers[0].Err
@@ -386,4 +411,14 @@ func (m *Mirror) mirrored(ctx context.Context, p cluster.Partition, offset int64
 		return true, m.partitionFault("wait", p, errors.Join(fmt.Errorf("is %s", s.State), s.Err))
 	}
 	return false, nil
+}
+
+// partedBefore reports whether the logs are known to part at an offset or before it.
+func partedBefore(s coordinator.Snapshot, offset int64) bool {
+	if s.Cut >= 0 && offset >= s.Cut {
+		return true
+	}
+	var at *cluster.OffsetError
+	return s.State == coordinator.StateFailed && errors.As(s.Err, &at) && offset >= at.Span.From &&
+		(parted(s.Err) || errors.Is(s.Err, cluster.ErrForeignWrite) || errors.Is(s.Err, cluster.ErrLocalWrites))
 }
