@@ -1,9 +1,11 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -63,8 +65,9 @@ func batches(ctx context.Context, from fetcher.Reader, p cluster.Partition, span
 
 // SalvageTo is a Salvage that keeps each tail as a file of record batches, as
 // Kafka's own log segments are: DIR/mirror/topic-partition/offset.log, offset being
-// the first that goes, in twenty digits. Kafka's dump tool reads them. A file that is
-// there already, from a try that was repeated, is written anew.
+// the first that goes, in twenty digits. Kafka's dump tool reads them. A tail that is
+// there already, from a try that was repeated, is not kept twice; another one from the
+// same offset is offset.2.log, and so on.
 func SalvageTo(dir string) func(context.Context, Tail) error {
 	return func(_ context.Context, t Tail) error {
 		folder := filepath.Join(dir, t.Mirror, t.Partition.String())
@@ -87,6 +90,46 @@ func SalvageTo(dir string) func(context.Context, Tail) error {
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return err
 		}
-		return os.Rename(f.Name(), filepath.Join(folder, fmt.Sprintf("%020d.log", t.Span.From)))
+		return keep(f.Name(), filepath.Join(folder, fmt.Sprintf("%020d", t.Span.From)))
+	}
+}
+
+// keep gives a file its name without taking the place of one that holds something else.
+func keep(file, base string) error {
+	for n, name := 2, base+".log"; ; n, name = n+1, fmt.Sprintf("%s.%d.log", base, n) {
+		same, err := sameFile(file, name)
+		switch {
+		case errors.Is(err, os.ErrNotExist) || same:
+			return os.Rename(file, name)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// sameFile reports whether two files hold the same bytes.
+func sameFile(a, b string) (bool, error) {
+	one, err := os.Open(a)
+	if err != nil {
+		return false, err
+	}
+	defer one.Close()
+	other, err := os.Open(b)
+	if err != nil {
+		return false, err
+	}
+	defer other.Close()
+	x, y := make([]byte, salvageBytes), make([]byte, salvageBytes)
+	for {
+		n, err := io.ReadFull(one, x)
+		k, otherErr := io.ReadFull(other, y)
+		switch {
+		case !bytes.Equal(x[:n], y[:k]):
+			return false, nil
+		case err == io.EOF || err == io.ErrUnexpectedEOF: // of both, since as much was read
+			return true, nil
+		case err != nil || otherErr != nil:
+			return false, errors.Join(err, otherErr)
+		}
 	}
 }
