@@ -55,7 +55,7 @@ func TestOldAsJavaReadsIt(t *testing.T) {
 
 func TestOldMalformed(t *testing.T) {
 	rs := []batch.Record{{Offset: 5, Value: []byte("a")}, {Offset: 6, Value: make([]byte, 5000)}}
-	wrapper := func(format int8, codec batch.Codec) []byte { return zoo.OldWrapper(format, codec, 5, rs, false) }
+	wrapper := func(format int8, codec batch.Codec) []byte { return zoo.OldWrapper(format, codec, 5, rs, -1) }
 	for name, c := range map[string]struct {
 		bytes []byte
 		limit int

@@ -67,10 +67,15 @@ func TestStreamer(t *testing.T) {
 		"other batches": {t.Context(), 7, nil, nil},
 		"an error":      {t.Context(), 7, boom, boom},
 		"cancelled":     {ctx, 7, nil, context.Canceled},
+		"ends early":    {t.Context(), 10, nil, nil},
 	} {
 		for _, codec := range codecs {
 			t.Run(name, func(t *testing.T) {
 				source, destination := &lender{log: cut(records(100), 10, codec)}, &lender{log: cut(records(100), c.size, batch.None), fails: c.fails}
+				if name == "ends early" { // the high watermark promises more than is there
+					source.offsets.HighWatermark += 50
+					destination.offsets.HighWatermark += 50
+				}
 				r, err := Partition(c.ctx, source, destination, foo, &Options{ChunkBytes: 1, Checksums: true})
 				if !errors.Is(err, c.want) || err == nil && (!r.Equal || r.Records != 100 || r.SourceSum.Sum != r.DestinationSum.Sum) {
 					t.Errorf("%v: %v", r, err)

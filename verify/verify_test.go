@@ -399,6 +399,9 @@ func TestProgress(t *testing.T) {
 		var offsets, counts []int64
 		for _, p := range seen {
 			offsets, counts = append(offsets, p.Offset), append(counts, p.Records)
+			if p.Bytes < 0 || p.Bytes == 0 && p.Offset > 1000 || p.Rate() > 0 != (p.Bytes > 0) {
+				t.Errorf("%d bytes, %v bytes a second at %d", p.Bytes, p.Rate(), p.Offset)
+			}
 			if p.Partition != foo || p.Span != (cluster.Span{From: 1000, To: 1030}) {
 				t.Errorf("%+v", p)
 			}

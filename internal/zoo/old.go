@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy/xerial"
@@ -40,18 +41,22 @@ func (g *generator) old() {
 		return
 	}
 	next := g.at + int64(len(rs))
-	kept, b := rs, Batch{}
+	kept, b, stamp := rs, Batch{}, int64(-1)
 	if !g.o.Dense && len(rs) > 4 && g.chance(3) {
 		kept = append(append(kept[:0:0], rs[:1]...), rs[3:]...)
 		b.Says = ", compacted"
 	}
 	if stamped {
-		for i := range kept {
-			kept[i].Timestamp = g.now
-		}
+		stamp = g.now
 		b.Says += ", log append time"
 	}
-	b.Bytes, b.Base, b.Next, b.Records = OldWrapper(format, codec, g.at, kept, stamped), g.at, next, kept
+	b.Bytes, b.Base, b.Next = OldWrapper(format, codec, g.at, kept, stamp), g.at, next
+	b.Records = slices.Clone(kept)
+	for i := range b.Records {
+		if stamped {
+			b.Records[i].Timestamp = stamp
+		}
+	}
 	b.Says = fmt.Sprintf("format %d, %v, %s%s", format, codec, says, b.Says)
 	g.add(b)
 }
@@ -67,8 +72,9 @@ func OldMessage(format int8, r batch.Record, stamped bool) []byte {
 }
 
 // OldWrapper is a compressed message set. In format 1 offsets inside count from base
-// and the wrapper has the last record's; in format 0 they are absolute.
-func OldWrapper(format int8, codec batch.Codec, base int64, rs []batch.Record, stamped bool) []byte {
+// and the wrapper has the last record's; in format 0 they are absolute. stamp, if it is
+// not -1, is the broker's timestamp, and counts for all; those inside stay.
+func OldWrapper(format int8, codec batch.Codec, base int64, rs []batch.Record, stamp int64) []byte {
 	var inner []byte
 	last, most := int64(0), int64(-1)
 	for _, r := range rs {
@@ -80,8 +86,9 @@ func OldWrapper(format int8, codec batch.Codec, base int64, rs []batch.Record, s
 		last, most = r.Offset, max(most, r.Timestamp)
 	}
 	attributes := byte(codec)
-	if stamped {
+	if stamp != -1 {
 		attributes |= 1 << 3
+		most = stamp
 	}
 	return message(format, attributes, last, most, nil, squeeze(codec, format, inner))
 }
