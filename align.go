@@ -112,6 +112,9 @@ func (m *Mirror) target(t task, peer coordinator.PositionAnswer) fetcher.Target 
 			Scratch: m.opts.Scratch, Start: m.opts.Start,
 		},
 	}
+	if t.rec.Later {
+		out.Policy.Start = Start{}
+	}
 	if t.rec.HasPosition {
 		out.Own = &t.rec.Position
 	}

@@ -19,6 +19,11 @@ type catalog struct {
 	// of such topics. They are looked for at the destination: the source may be dead.
 	stops []string
 
+	// fresh are filter entries of topics whose copies begin where Options.Start says: all
+	// when there is no record of the mirror, and what operators start, each until a look
+	// has been made for it.
+	fresh []string
+
 	refused map[string]error
 	missing []string
 	source  string // cluster ids, pinned at first contact
@@ -53,6 +58,9 @@ func (c *catalog) load(records []coordinator.Record) {
 			e.topic.Partitions = max(e.topic.Partitions, r.Partition.Partition+1)
 		}
 	}
+	if len(records) == 0 {
+		c.fresh = append(c.fresh, ".*")
+	}
 	close(c.loaded)
 }
 
@@ -85,6 +93,39 @@ func (c *catalog) get(name string) (cluster.Topic, bool) {
 		return cluster.Topic{}, false
 	}
 	return e.topic, true
+}
+
+// freshNow are the entries of topics that do not count as found later.
+func (c *catalog) freshNow() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.fresh)
+}
+
+// later reports whether a topic that is about to be noted, or partitions of it, are found
+// later than the mirror, or their start, began.
+func (c *catalog) later(name string, fresh []string) bool {
+	_, known := c.get(name)
+	return known || !matches(fresh, name)
+}
+
+// matches reports whether any of the entries does.
+func matches(entries []string, name string) bool {
+	hit, err := topics.Select(entries, []string{name})
+	return err == nil && len(entries) > 0 && len(hit) > 0 // no entries select everything
+}
+
+// looked ends a look for the topics of entries. Those that were found and refused
+// remain fresh.
+func (c *catalog) looked(fresh []string, refused map[string]error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh = slices.DeleteFunc(c.fresh, func(e string) bool { return slices.Contains(fresh, e) })
+	for name := range refused {
+		if matches(fresh, name) && c.topics[name] == nil {
+			c.fresh = append(c.fresh, name)
+		}
+	}
 }
 
 // put notes a topic and reports whether it was not known, or had another id or

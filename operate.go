@@ -25,6 +25,9 @@ func (m *Mirror) Start(ctx context.Context, topics ...string) error {
 	err = m.catalog.filter.Include(topics...)
 	m.catalog.filter.Readmit(append(append(known, unknown...), topics...)...)
 	m.catalog.stops = slices.DeleteFunc(m.catalog.stops, func(e string) bool { return slices.Contains(topics, e) })
+	if err == nil {
+		m.catalog.fresh = append(m.catalog.fresh, topics...)
+	}
 	m.catalog.mu.Unlock()
 	if err != nil {
 		return m.fault("start", err)

@@ -46,8 +46,9 @@ type Options struct {
 	Fetch fetcher.Options
 
 	// Start is where the copy of a topic begins whose destination is empty and to
-	// which this mirror never appended. Topics found later always begin at the
-	// source's log start. Default: the source's log start.
+	// which this mirror never appended: of those that the mirror finds when it begins, or
+	// right after a Start that names them. Topics and partitions found later always begin
+	// at the source's log start. Default: the source's log start.
 	Start Start
 	// UncleanRecovery names topics (entries as in Topics) whose destination log may
 	// be cut when the source has lost records that were mirrored already (unclean

@@ -63,6 +63,10 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 	if err := m.identify(ctx); err != nil {
 		return false, err
 	}
+	fresh, err := m.fresh(ctx)
+	if err != nil {
+		return false, err
+	}
 	res, err := topics.Syncer{Source: m.source, Destination: m.destination, Held: m.held}.Sync(ctx, m.filterNow())
 	if err != nil {
 		return false, err
@@ -84,7 +88,8 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 			m.fail(p, fmt.Errorf("%w: source topic %s", cluster.ErrTopicDeleted, t.Name))
 		}
 	}
-	m.admit(ctx, res.Ready)
+	m.admit(ctx, res.Ready, fresh)
+	m.catalog.looked(fresh, res.Refused)
 	return len(res.Refused) > 0 || stopErr != nil, nil
 }
 
@@ -137,17 +142,30 @@ func (m *Mirror) fail(p cluster.Partition, err error) {
 	m.coord.Post(coordinator.Event{Partition: p, Kind: coordinator.EventFailed, Err: err})
 }
 
-// admit begins what is wanted of topics that are new, and looks at the ends of
+// fresh are the entries of topics that do not count as found later.
+func (m *Mirror) fresh(ctx context.Context) ([]string, error) {
+	if m.opts.Start == (Start{}) { // it makes no difference
+		return []string{".*"}, nil
+	}
+	if err := m.onRecord(ctx); err != nil {
+		return nil, err
+	}
+	return m.catalog.freshNow(), nil
+}
+
+// admit begins what is wanted of topics that are new (fresh: those that do not count as
+// found later), and looks at the ends of
 // partitions that are not being copied, so that their lag shows too.
-func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
+func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic, fresh []string) {
 	var idle, busy []cluster.Partition
 	for _, t := range ready {
+		later := m.catalog.later(t.Name, fresh)
 		if m.catalog.put(t) {
 			desired, revision := coordinator.WantMirroring, int64(0)
 			if in, ok := m.coord.Intent(t.Name); ok {
 				desired, revision = in.Desired, in.Revision
 			}
-			m.want(t, desired, revision)
+			m.want(t, desired, revision, later)
 		}
 		for _, p := range partitionsOf(t) {
 			if s, ok := m.coord.Snapshot(p); !ok || s.State != coordinator.StateMirroring {
@@ -168,14 +186,14 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic) {
 
 // want posts what is wanted of every partition of a topic. A partition that
 // refuses because the topic or the cluster is another one fails.
-func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired, revision int64) {
+func (m *Mirror) want(t cluster.Topic, desired coordinator.Desired, revision int64, later bool) {
 	var sources []string
 	if id, _ := m.catalog.pin("", ""); id != "" {
 		sources = []string{id}
 	}
 	for _, p := range partitionsOf(t) {
 		m.coord.Post(coordinator.Event{
-			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID, Sources: sources, Revision: revision,
+			Partition: p, Kind: coordinator.EventWant, Desired: desired, TopicID: t.ID, Sources: sources, Revision: revision, Later: later,
 			Ack: func(err error) {
 				if errors.Is(err, cluster.ErrTopicReplaced) || errors.Is(err, cluster.ErrClusterReplaced) {
 					m.fail(p, err)
@@ -238,8 +256,8 @@ func (m *Mirror) adoptStops(ctx context.Context) error {
 	m.catalog.mu.Unlock()
 	err = errors.Join(err, m.intend(ctx, "stop", names, coordinator.WantStopped))
 	for _, t := range found {
-		m.want(t, coordinator.WantMirroring, 0) // so that what stands there is taken as ours, and fenced
-		m.want(t, coordinator.WantStopped, 0)
+		m.want(t, coordinator.WantMirroring, 0, false) // so that what stands there is taken as ours, and fenced
+		m.want(t, coordinator.WantStopped, 0, false)
 	}
 	return err
 }

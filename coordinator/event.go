@@ -13,7 +13,8 @@ type EventKind string
 // unless it says "ignored".
 const (
 	// EventWant: the operator, or discovery, wants Desired. TopicID is the
-	// source's (zero: not known), Sources the clusters that the topic comes from; a start with another id than the pinned one is
+	// source's (zero: not known), Sources the clusters that the topic comes from, Later
+	// goes into a new record; a start with another id than the pinned one is
 	// refused with cluster.ErrTopicReplaced. Any state; a pause of a stopped topic
 	// is refused. The same wish again changes nothing, except that a stop of a
 	// FAILED partition is tried again at once.
@@ -85,6 +86,7 @@ type Event struct {
 	RebuildOf cluster.TopicID
 	RebuildAs *cluster.NewTopic // must not be changed after Post
 	Unproven  bool
+	Later     bool
 	Position  *cluster.Position // must not be changed after Post
 	Err       error
 	Epoch     int32

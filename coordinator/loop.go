@@ -154,6 +154,7 @@ func (l *loop) create(ctx context.Context, ev Event) {
 		return
 	}
 	e := &entry{rec: newRecord(ev.Partition), owned: true}
+	e.rec.Later = ev.Later
 	next, effects, err := step(e.rec, ev)
 	if err == nil && ev.Kind != EventWant {
 		err = fmt.Errorf("%v: %s of a partition without a record: %w", ev.Partition, ev.Kind, ErrUnfit)

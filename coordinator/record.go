@@ -66,6 +66,9 @@ type Record struct {
 	// Aligned: the alignment of this stretch was finished.
 	Stretch int  `json:"stretch"`
 	Aligned bool `json:"aligned,omitempty"`
+	// Later: the partition was found when its mirror had begun. It is copied from the
+	// source's log start, wherever else copies begin.
+	Later bool `json:"later,omitempty"`
 	// Alignment says how the common end was found, for people to read.
 	Alignment string `json:"alignment,omitempty"`
 	// Epochs is the history, both fields rising. Unproven: it was rebuilt after a
@@ -106,7 +109,7 @@ func (r Record) equal(o Record) bool {
 		a.StateEpoch == b.StateEpoch && a.Reason == b.Reason && a.Retriable == b.Retriable &&
 		a.Attempts == b.Attempts && a.Cut == b.Cut && a.RebuildOf == b.RebuildOf && a.Position == b.Position &&
 		a.HasPosition == b.HasPosition && a.Appended == b.Appended && a.Stretch == b.Stretch &&
-		a.Aligned == b.Aligned && a.Alignment == b.Alignment && a.Unproven == b.Unproven &&
+		a.Aligned == b.Aligned && a.Later == b.Later && a.Alignment == b.Alignment && a.Unproven == b.Unproven &&
 		a.Intent == b.Intent
 }
 
