@@ -74,8 +74,8 @@ func mutations() []mutation {
 		},
 		{
 			name: "cut-one-off", rule: "I8", file: "cut.go", few: true,
-			old: "			cuts = append(cuts, fetcher.Cut{Partition: t.rec.Partition, Offset: t.rec.Cut})\n",
-			new: "			cuts = append(cuts, fetcher.Cut{Partition: t.rec.Partition, Offset: t.rec.Cut + 1})\n",
+			old: ".rec.Cut})\n",
+			new: ".rec.Cut + 1})\n",
 		},
 		{
 			name: "pause-without-drain", rule: "I4", file: "perform.go",
@@ -98,14 +98,16 @@ func mutations() []mutation {
 			new: "	return make([]error, len(raises))\n",
 		},
 		{
-			name: "loop-not-refused", rule: "C9.7", file: "abilities.go",
-			old: "			if slices.Contains(got[i].Sources, destination) {\n",
-			new: "			if len(got) < 0 && slices.Contains(got[i].Sources, destination) {\n",
+			// What refuses loops, and what refuses both ways at once, covers for the other;
+			// so these take away what both know.
+			name: "loops-of-three-unseen", rule: "C9.7", file: "coordinator/positions.go",
+			old: "		a.Sources = r.Sources\n",
+			new: "		a.Sources = r.Sources[:min(1, len(r.Sources))]\n",
 		},
 		{
-			name: "active-not-refused", rule: "C9.7", file: "abilities.go",
-			old: "		case got[i].Active != \"\":\n",
-			new: "		case got[i].Active == \"?\":\n",
+			name: "active-unseen", rule: "C9.7", file: "coordinator/positions.go",
+			old: "	case !done:\n",
+			new: "	case !done && mirror == \"\":\n",
 		},
 		{
 			name: "cuts-without-leave", rule: "UncleanRecovery", file: "fetcher/alignment.go",

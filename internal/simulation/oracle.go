@@ -174,6 +174,10 @@ func (o *oracle) saved(p *process, before, after coordinator.Record) {
 		return
 	}
 	st, views, err := o.w.look(p.destination(), after.Partition)
+	if raised := max(after.Position.Epoch, 0) + 10; err == nil && o.w.setup.Kind == "keeps" && after.Appended &&
+		after.State == coordinator.StateStopped && st.Leader.Epoch < raised && after.HasPosition {
+		o.found("I5", "%s stops %v at leader epoch %d, has mirrored up to epoch %d", p.name, after.Partition, st.Leader.Epoch, after.Position.Epoch)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.still, stretch{p.mirror, after.Partition})
