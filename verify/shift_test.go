@@ -3,6 +3,7 @@ package verify_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,20 +44,25 @@ func run(from, to int64) (offsets []int64) {
 
 func TestShift(t *testing.T) {
 	whole := run(0, 50)
+	backwards := run(0, 50)
+	slices.Reverse(backwards)
+	anew := func(offsets ...int64) [][]byte { return produced(rand.New(rand.NewPCG(1, 1)), numbered(offsets...), 0) }
 	for name, c := range map[string]struct {
 		source      []batch.Record
 		destination [][]byte // nil: what a consumer left that produced again
 		at          int64    // where the destination begins
 		want        *verify.Shift
 	}{
-		"one hole":            {source: numbered(append(run(0, 12), run(15, 60)...)...), want: &verify.Shift{From: 15, By: -3, Later: -3, Matched: 45, Looked: 45}},
-		"two holes":           {source: numbered(append(append(run(0, 12), run(15, 30)...), run(34, 60)...)...), want: &verify.Shift{From: 15, By: -3, Later: -7, Matched: 41, Looked: 41}},
-		"start":               {source: numbered(run(1_000_000, 1_000_060)...), want: &verify.Shift{From: 1_000_000, By: -1_000_000, Later: -1_000_000, Matched: 60, Looked: 60}},
-		"into a topic in use": {source: numbered(whole...), at: 7, want: &verify.Shift{From: 7, By: 7, Later: 7, Matched: 43, Looked: 43}},
-		"no hole":             {source: numbered(whole...)},
-		"others":              {source: numbered(whole...), destination: produced(rand.New(rand.NewPCG(1, 1)), numbered(run(100, 150)...), 0)},
-		"two swapped": {source: numbered(whole...), destination: produced(rand.New(rand.NewPCG(1, 1)),
-			numbered(append(append(run(0, 20), 21, 20), run(22, 50)...)...), 0)},
+		"one hole":                          {source: numbered(append(run(0, 12), run(15, 60)...)...), want: &verify.Shift{From: 15, By: -3, Later: -3, Matched: 45, Looked: 45}},
+		"two holes":                         {source: numbered(append(append(run(0, 12), run(15, 30)...), run(34, 60)...)...), want: &verify.Shift{From: 15, By: -3, Later: -7, Matched: 41, Looked: 41}},
+		"start":                             {source: numbered(run(1_000_000, 1_000_060)...), want: &verify.Shift{From: 1_000_000, By: -1_000_000, Later: -1_000_000, Matched: 60, Looked: 60}},
+		"into a topic in use":               {source: numbered(whole...), at: 7, want: &verify.Shift{From: 7, By: 7, Later: 7, Matched: 43, Looked: 43}},
+		"no hole":                           {source: numbered(whole...)},
+		"others":                            {source: numbered(whole...), destination: anew(run(100, 150)...)},
+		"two swapped":                       {source: numbered(whole...), destination: anew(append(append(run(0, 20), 21, 20), run(22, 50)...)...)},
+		"backwards":                         {source: numbered(whole...), destination: anew(backwards...)},
+		"three elsewhere":                   {source: numbered(whole...), destination: anew(append(append(run(100, 120), 21, 22, 23), run(123, 150)...)...)},
+		"four moved, the rest in its place": {source: numbered(whole...), destination: anew(append(append(run(0, 20), 21, 22, 23, 24, 124), run(25, 50)...)...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			destination := c.destination
