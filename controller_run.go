@@ -169,7 +169,7 @@ func (r *controlled) up(m *Mirror) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mirror, r.err, r.retryAt = m, nil, time.Time{}
-	r.refilter()
+	r.refilter() // of a new mirror all are fresh
 }
 
 func (r *controlled) down(err error, retryAt time.Time) {
@@ -224,18 +224,20 @@ func (r *controlled) adopt(def coordinator.Definition) {
 		return
 	}
 	if !slices.Equal(old.Include, def.Include) || !slices.Equal(old.Exclude, def.Exclude) {
-		r.refilter()
+		r.refilter(slices.DeleteFunc(slices.Clone(def.Include), func(e string) bool { return slices.Contains(old.Include, e) })...)
 	}
 }
 
-// refilter gives the mirror the topics of the definition; the lock is held.
-func (r *controlled) refilter() {
+// refilter gives the mirror the topics of the definition, and says which entries were
+// added; the lock is held.
+func (r *controlled) refilter(added ...string) {
 	filter, err := topics.NewFilter(r.def.Include, r.def.Exclude)
 	if err != nil || r.mirror == nil {
 		return // nothing with a bad entry is stored by a Controller
 	}
 	r.mirror.catalog.mu.Lock()
 	r.mirror.catalog.filter = filter
+	r.mirror.catalog.fresh = append(r.mirror.catalog.fresh, added...)
 	r.mirror.catalog.mu.Unlock()
 	r.mirror.kickSync()
 }

@@ -64,3 +64,32 @@ func TestStartIsForWhatIsThere(t *testing.T) {
 		}
 	})
 }
+
+// TestStartOfAControllersTopic: a topic that an operator starts, in whichever process, is
+// there when it is started.
+func TestStartOfAControllersTopic(t *testing.T) {
+	inSites(t, func(t *testing.T, s *sites) {
+		d := definition("ab", "A", "B")
+		d.Config = map[string]string{"start": "latest"}
+		if _, err := s.Create(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		s.write("A", "old", 5)
+		pass(5 * time.Minute)
+		other, err := mirror.NewController(s.store, s.world.open, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.ok("orders")(other.Start(t.Context(), "ab", "orders"))
+		pass(5 * time.Minute)
+		s.write("A", "new", 1)
+		pass(time.Minute)
+		for i := range int32(2) {
+			p := cluster.Partition{Topic: "orders", Partition: i}
+			got, err := s.at["B"].Records(p, false)
+			if err != nil || len(got) != 1 || got[0].Offset != 5 {
+				t.Errorf("%v: %v, %v", p, got, err)
+			}
+		}
+	}, "A", "B")
+}
