@@ -92,6 +92,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			Trimmed: e.LogStart, Ceiling: e.LeaderEpoch, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
 		})
 	}
+	m.raiseFirst(ctx, as)
 	m.fetch.Assign(as...)
 	m.fetchStrange(ctx, strangers)
 }

@@ -93,6 +93,24 @@ func (m *Mirror) raiseAhead(ctx context.Context, ps []cluster.Partition) {
 	}
 }
 
+// raiseFirst raises epochs before anything is fetched: what is written at the
+// destination after a stop has to have an epoch that the source has never used, also
+// when nothing was copied in between. What does not work shows when it is needed.
+func (m *Mirror) raiseFirst(ctx context.Context, as []fetcher.Assignment) {
+	ps := make([]cluster.Partition, len(as))
+	for i, a := range as {
+		ps[i] = a.Stretch.Partition
+	}
+	low := m.near(ctx, ps)
+	if len(low) == 0 {
+		return
+	}
+	m.raiseAhead(ctx, low)
+	for i, p := range ps {
+		as[i].Ceiling = max(as[i].Ceiling, m.boards.get(p).Ceiling.Load())
+	}
+}
+
 // near gives those of ps whose destination epoch the source's has come near to.
 func (m *Mirror) near(ctx context.Context, ps []cluster.Partition) (low []cluster.Partition) {
 	if !m.traits.KeepsEpochs || m.can.raiser == nil || len(ps) == 0 {

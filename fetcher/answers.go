@@ -30,10 +30,11 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)
 		t := s.trackers[part.Partition]
-		if t == nil || !t.member {
+		if t == nil {
 			continue // it left
 		}
-		if t.askedGen != t.gen { // its position was set anew since the request (C11.9)
+		// It came back meanwhile, or its position was set anew since the request (C11.9).
+		if !t.member || t.askedGen != t.gen {
 			if part.Err == nil { // the broker will not say again where its log begins and ends
 				t.board.Source.Store(part.HighWatermark)
 				t.board.LogStart.Store(part.LogStart)
