@@ -26,6 +26,7 @@ func (m *Mirror) alignAll(ctx context.Context, ts []task) {
 		case a.Cut >= 0:
 			m.part(ctx, t, a)
 		default:
+			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
 			m.post(t, coordinator.Event{
 				Kind: coordinator.EventAligned, How: a.How, Epochs: epochs(a), Unproven: a.Unproven, Sources: a.sources,

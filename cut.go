@@ -110,8 +110,11 @@ func (m *Mirror) truncate(ctx context.Context, ts []task, spans []cluster.Span) 
 	return done
 }
 
-// told tells of a tail that is about to go (I9).
+// told tells of a tail that is about to go (I9), once, however often the cut is tried.
 func (m *Mirror) told(rec coordinator.Record, span cluster.Span) {
+	if before, ok := m.going.Swap(rec.Partition, span); ok && before == span {
+		return
+	}
 	m.opts.Logger.Warn("destination log is cut", "mirror", m.name, "topic", rec.Partition.Topic,
 		"partition", rec.Partition.Partition, "from", span.From, "to", span.To, "why", rec.Alignment)
 	m.boards.get(rec.Partition).Truncated.Add(span.Len())
@@ -132,6 +135,7 @@ func (m *Mirror) afterCut(ctx context.Context, ts []task) {
 		case a.Cut >= 0:
 			m.part(ctx, t, a)
 		default:
+			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
 			m.post(t, coordinator.Event{Kind: coordinator.EventCutDone, Epochs: epochs(a), Unproven: a.Unproven})
 		}

@@ -122,6 +122,12 @@ func TestRebuildOfATopicThatGrows(t *testing.T) {
 		if st := m.Status(); st.States[coordinator.StateMirroring] != 4 {
 			t.Fatalf("%v: %+v", st.States, st.Worst)
 		}
+		top, _ := m.Topic("billed")
+		for _, p := range top.Partitions { // however often it was tried
+			if want := int64(2); p.Truncated != want && p.Partition != added {
+				t.Errorf("%v: told of %d records that went, want %d", p.Partition, p.Truncated, want)
+			}
+		}
 		if got, err := s.lost.Records(added, false); err != nil || len(got) != 1 {
 			t.Errorf("%v, %v", got, err)
 		}
