@@ -42,7 +42,19 @@ func TestStopFromEveryState(t *testing.T) {
 		coordinator.StateLogAlignment: func(_ *testing.T, w *twins, _ *mirror.Mirror) {
 			holdUp(w.a, memory.CallOffsets) // the first look of the alignment
 		},
-		coordinator.StateEpochFencing: func(_ *testing.T, w *twins, _ *mirror.Mirror) { holdUp(w.b, memory.CallRaiseEpochs) },
+		coordinator.StateEpochFencing: func(_ *testing.T, w *twins, _ *mirror.Mirror) {
+			gate, ahead := make(chan struct{}), true
+			w.b.SetFault(func(op memory.Op) memory.Fault {
+				if op.Call != memory.CallRaiseEpochs {
+					return memory.Fault{}
+				}
+				if ahead { // the try before anything is fetched
+					ahead = false
+					return memory.Fault{Kind: memory.LoseRequest}
+				}
+				return memory.Fault{Kind: memory.DelayRequest, Until: gate}
+			})
+		},
 		coordinator.StateULERecovery: func(t *testing.T, w *twins, _ *mirror.Mirror) {
 			settle(time.Second)
 			holdUp(w.b, memory.CallTruncate)
