@@ -88,7 +88,7 @@ func TestShift(t *testing.T) {
 func TestZooShifted(t *testing.T) {
 	for seed := range uint64(6) {
 		for _, committed := range []bool{false, true} {
-			l := zoo.Generate(seed, zoo.Options{Trim: seed%2 == 1, Batches: 120})
+			l := animals(seed, zoo.Options{Trim: seed%2 == 1, Batches: 120})
 			rs := l.Visible(committed)
 			source := loaded(t, l.Start, l.Bytes())
 			destination := loaded(t, 0, produced(rand.New(rand.NewPCG(seed, 4)), rs, 0))

@@ -1,7 +1,12 @@
 // Package verify compares what two clusters hold of a partition, record by record
-// and offset by offset, from raw batches. How records are batched and compressed
-// makes no difference; every checksum is verified on the way. Memory is bounded
+// and offset by offset, from raw batches: whether the readers of one see what the
+// readers of the other see. How records are batched, compressed and formatted makes
+// no difference, and neither does what fills the offsets that have no record for
+// readers of committed ones. Every checksum is verified on the way. Memory is bounded
 // by chunks and single batches, whatever the size of the log.
+//
+// Partition and Topics compare, Total works out the checksum of one side alone. All
+// work on any cluster, whoever made the copy, and while it is written to.
 package verify
 
 import (

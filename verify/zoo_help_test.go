@@ -3,8 +3,10 @@ package verify_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -15,6 +17,23 @@ import (
 )
 
 var zoos = cluster.Partition{Topic: "zoo"}
+
+// generated are the logs that some test has asked for: making one takes a while.
+var generated = struct {
+	sync.Mutex
+	logs map[string]*zoo.Log
+}{logs: map[string]*zoo.Log{}}
+
+// animals is a log of the zoo, which nobody may write to.
+func animals(seed uint64, o zoo.Options) *zoo.Log {
+	generated.Lock()
+	defer generated.Unlock()
+	key := fmt.Sprint(seed, o)
+	if generated.logs[key] == nil {
+		generated.logs[key] = zoo.Generate(seed, o)
+	}
+	return generated.logs[key]
+}
 
 // loaded is a cluster that holds batches, with its log start where it is said.
 func loaded(t testing.TB, start int64, batches [][]byte) *memory.Cluster {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -23,15 +24,15 @@ func TestFetching(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reads := 0
+	var reads atomic.Int64
 	c.SetFault(func(op memory.Op) memory.Fault {
 		if op.Call != memory.CallFetch {
 			return memory.Fault{}
 		}
-		switch reads++; {
-		case reads%19 == 3:
+		switch n := reads.Add(1); {
+		case n%19 == 3:
 			return memory.Fault{Kind: memory.LoseRequest}
-		case reads%19 == 11:
+		case n%19 == 11:
 			return memory.Fault{Kind: memory.LoseAnswer}
 		}
 		return memory.Fault{}
@@ -46,8 +47,8 @@ func TestFetching(t *testing.T) {
 			}
 		}
 	}})
-	if err != nil || !r.Equal || r.Records != 200 || !moved || reads < 100 {
-		t.Errorf("%v: %v, moved %v, %d reads", r, err, moved, reads)
+	if err != nil || !r.Equal || r.Records != 200 || !moved || reads.Load() < 100 {
+		t.Errorf("%v: %v, moved %v, %d reads", r, err, moved, reads.Load())
 	}
 
 	s := f.Stream(p, 1)
