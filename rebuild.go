@@ -152,13 +152,19 @@ func (m *Mirror) rebuildOnce(ctx context.Context, t task) error {
 	case id != old:
 		return nil // rebuilt before
 	default:
-		if err := m.readyToRebuild(t.ctx, topic, old, as); err != nil {
+		if err := m.readyToRebuild(t.ctx, topic, old, as); errors.Is(err, errNoCut) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
 	_, err = m.can.rebuilder.Rebuild(ctx, topic, old, *as)
 	return err
 }
+
+// errNoCut: no partition of a topic that was to be rebuilt has anything to cut (any
+// more).
+var errNoCut = errors.New("there is nothing to cut")
 
 // readyToRebuild saves the tails of all partitions before they go with the topic,
 // once it is stored for each of them that it is copied again, and from where.
@@ -177,6 +183,9 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 	}
 	if err := m.ownCuts(ctx, ps, old); err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(ps, func(p cluster.Partition) bool { s, _ := m.coord.Snapshot(p); return s.Cut != copyAgain }) {
+		return errNoCut
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
 	if err != nil {

@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -177,6 +178,43 @@ func TestStopBetweenDeleteAndCreate(t *testing.T) {
 			if o.Offset != 0 {
 				t.Errorf("the group skips records: %+v", o)
 			}
+		}
+	})
+}
+
+// TestRebuildThatNobodyNeeds: partitions were to go with another one of their topic,
+// whose cut was never stored. The topic is not deleted for nothing.
+func TestRebuildThatNobodyNeeds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.b = memory.New(memory.Options{ID: "b", Produce: true, Traits: &fetcher.Traits{Truncation: fetcher.TruncateRebuild}})
+		w.write(w.a, "a", "b")
+		_, end := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Second)
+		end()
+		id, was, err := w.b.Describe(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs, err := w.storeB.Load(t.Context(), "ab")
+		if err != nil || len(recs) != 1 {
+			t.Fatal(recs, err)
+		}
+		recs[0].State, recs[0].Previous = coordinator.StateULERecovery, coordinator.StateMirroring
+		recs[0].Cut, recs[0].RebuildOf, recs[0].RebuildAs = math.MaxInt64, id, &was
+		recs[0].StateEpoch++
+		if errs := w.storeB.Save(t.Context(), "ab", recs); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(time.Minute)
+		wantState(t, m, "orders", coordinator.StateMirroring)
+		if now, _, err := w.b.Describe(t.Context(), "orders"); err != nil || now != id {
+			t.Errorf("the topic was deleted: it is %v now, was %v, %v", now, id, err)
+		}
+		w.write(w.a, "c")
+		settle(time.Minute)
+		if got, err := w.b.Records(orders, false); err != nil || len(got) != 3 {
+			t.Errorf("%v, %v", got, err)
 		}
 	})
 }
