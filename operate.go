@@ -69,6 +69,9 @@ func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
 // that are not known are an error (ErrUnknownTopic); the others are recovered.
 // Without arguments every known topic is recovered.
 func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
+	if m.phase.Load() == phaseEnded {
+		return m.fault("recover", ErrNotRunning)
+	}
 	if err := m.onRecord(ctx); err != nil {
 		return m.fault("recover", err)
 	}
