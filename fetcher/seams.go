@@ -166,7 +166,8 @@ type Log interface {
 	// that holds Offset. It is done when every replica has done it, in-sync or not;
 	// one that is away keeps the obligation and serves it before it is read from
 	// (I8). What is written behind the cut has a later leader epoch than what was cut, so
-	// that whoever reads from this log notices. What is cut already is no error. Where
+	// that whoever reads from this log notices. What is cut already is no error. What was
+	// given up since ctx ended is not cut any more when Fence has answered. Where
 	// TruncateExact is not a trait it answers errors.ErrUnsupported.
 	Truncate(ctx context.Context, cuts []Cut) []error
 	// Trim moves log starts up to Offset, never further and never back.
