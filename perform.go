@@ -85,7 +85,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			strangers = append(strangers, t)
 			continue
 		}
-		m.ceiling(t.rec.Partition, e.LeaderEpoch)
+		board.Ceiling.Store(e.LeaderEpoch) // also when it is lower: the topic may have been made anew
 		m.fetching.put(t)
 		as = append(as, fetcher.Assignment{
 			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: t.rec.Epochs.At(e.LogEnd - 1),
@@ -141,12 +141,29 @@ func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
 // drainAll performs PAUSING: out of the fetcher, nothing in flight.
 func (m *Mirror) drainAll(ctx context.Context, ts []task) {
 	ts = current(ts)
-	if _, err := m.quiet(ctx, ts); err != nil {
+	ends, err := m.quiet(ctx, ts)
+	if err != nil {
 		return // Run ends
 	}
-	for _, t := range ts {
+	for i, t := range ts {
+		// Without the destination's word something may still be on its way there.
+		if err := ends[i].Err; err != nil && !settled(err) {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("pause: destination log end: %w", err))
+			continue
+		}
 		m.report(t, coordinator.EventDrained, nil)
 	}
+}
+
+// settled reports whether an error of Ends says that the log is another's, or not there:
+// nothing of ours lands in it.
+func settled(err error) bool {
+	for _, e := range []error{cluster.ErrFenced, cluster.ErrForeignWrite, cluster.ErrDisplaced, cluster.ErrActive, cluster.ErrUnknownTopic} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // quiet takes partitions out of the fetcher and waits until nothing of them is
