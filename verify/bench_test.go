@@ -111,7 +111,7 @@ func TestConstantMemory(t *testing.T) {
 		}
 		return most
 	}
-	if short, long := peak(8<<20), peak(96<<20); long > short+32<<20 {
-		t.Errorf("%d bytes of heap for 8 MiB, %d for 96 MiB", short, long)
+	if short, long := peak(8<<20), peak(40<<20); long > short+16<<20 {
+		t.Errorf("%d bytes of heap for 8 MiB, %d for 40 MiB", short, long)
 	}
 }

@@ -70,12 +70,12 @@ func TestZooCopied(t *testing.T) {
 // Message formats before 2 are what consumers see of them.
 func TestZooOldFormats(t *testing.T) {
 	for seed := range uint64(4) {
-		l := animals(seed, zoo.Options{OldFormats: true, Trim: seed%2 == 1, Settled: true, Batches: 120})
+		l := animals(seed, zoo.Options{OldFormats: true, Trim: seed%2 == 1, Settled: true, Batches: 70})
 		source := plainly(l)
 		destination := loaded(t, l.Start, copied(rand.New(rand.NewPCG(seed, 2)), l, mixed))
 		for _, o := range []verify.Options{{Checksums: true}, {ChunkBytes: 1}} {
 			r := compare(t, source, destination, o)
-			if !r.Equal || r.Records != int64(len(l.Visible(true))) || r.SourceLog.OldFormat < 20 {
+			if !r.Equal || r.Records != int64(len(l.Visible(true))) || r.SourceLog.OldFormat < 10 {
 				t.Errorf("seed %d: want %d records: %v, first difference %v, %+v", seed, len(l.Visible(true)), r, r.Differences, r.SourceLog)
 			}
 			if r := compare(t, source, source, o); !r.Equal || !r.EndsEqual {
@@ -171,7 +171,7 @@ func TestTotal(t *testing.T) {
 
 // What a sample looks at is the same on both sides, whatever the batches.
 func TestSample(t *testing.T) {
-	l := animals(2, zoo.Options{Batches: 700, Settled: true, MaxValue: 1000})
+	l := animals(2, zoo.Options{Batches: 450, Settled: true, MaxValue: 1000})
 	source := loaded(t, l.Start, l.Bytes())
 	destination := loaded(t, l.Start, copied(rand.New(rand.NewPCG(1, 2)), l, mixed))
 	looked := map[string]bool{}
@@ -229,7 +229,7 @@ func (f filling) String() string { return [...]string{"holes", "phantoms", "mark
 func TestMarkersBehindTheRange(t *testing.T) {
 	l := animals(9, zoo.Options{Batches: 150, Settled: true})
 	r := rand.New(rand.NewPCG(3, 3))
-	for range 8 {
+	for range 4 {
 		to := l.Batches[50+r.IntN(len(l.Batches)-50)].Base
 		source := loaded(t, l.Start, l.Bytes())
 		part := *l
