@@ -136,8 +136,8 @@ func TestChecksumsJoin(t *testing.T) {
 
 // One side alone gives the checksum that a comparison gives, on whatever copy.
 func TestTotal(t *testing.T) {
-	for seed := range uint64(4) {
-		l := animals(seed, zoo.Options{Trim: seed%2 == 1, Batches: 100, Settled: seed != 2})
+	for seed := range uint64(3) {
+		l := animals(seed, zoo.Options{Trim: seed%2 == 1, Batches: 50, Settled: seed != 2})
 		source := loaded(t, l.Start, l.Bytes())
 		destination := loaded(t, l.Start, copied(rand.New(rand.NewPCG(seed, 6)), l, mixed))
 		for _, o := range []*verify.Options{nil, {ChunkBytes: 1}, {Sample: &verify.Sample{Fraction: 0.5}}} {
@@ -175,7 +175,7 @@ func TestSample(t *testing.T) {
 	source := loaded(t, l.Start, l.Bytes())
 	destination := loaded(t, l.Start, copied(rand.New(rand.NewPCG(1, 2)), l, mixed))
 	looked := map[string]bool{}
-	for seed := range uint64(6) {
+	for seed := range uint64(4) {
 		o := verify.Options{Sample: &verify.Sample{Fraction: 0.2, Seed: seed}, Checksums: true}
 		r := compare(t, source, destination, o)
 		if !r.Equal || r.Sampled <= 0 || r.Sampled >= r.Compared.Len()/2 || r.Records == 0 || r.Records > r.Sampled {
@@ -186,8 +186,8 @@ func TestSample(t *testing.T) {
 		}
 		looked[r.SourceSum.Sum.String()] = true
 	}
-	if len(looked) < 4 {
-		t.Errorf("6 seeds look at %d samples", len(looked))
+	if len(looked) < 3 {
+		t.Errorf("4 seeds look at %d samples", len(looked))
 	}
 }
 
