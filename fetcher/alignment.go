@@ -163,6 +163,10 @@ func (j *alignment) settle(ctx context.Context, end int64) error {
 		known = epoch.History(nil).Assign(e, end-1)
 	case j.agreed:
 		e = known.At(end - 1)
+	case end <= j.source.LogStart:
+		// Nothing that is left at the source can be compared, and it does not know our
+		// epochs: the history begins anew with what comes.
+		known = nil
 	default:
 		j.out.Unproven = ok
 	}

@@ -14,6 +14,7 @@ import (
 // gives the end of what is common, as far as epochs can tell.
 func (j *alignment) byEpochs(ctx context.Context, h epoch.History, end int64) (int64, error) {
 	latest, ok := h.Latest()
+	unknown := end // from here on the source has not answered
 	for ask := latest.Epoch; ok; {
 		a, err := j.ask(ctx, ask)
 		switch {
@@ -23,6 +24,21 @@ func (j *alignment) byEpochs(ctx context.Context, h epoch.History, end int64) (i
 			return end, err
 		case a.EndOffset >= 0 && a.Epoch > ask:
 			return end, fmt.Errorf("%w: source asked for epoch %d answers with epoch %d", cluster.ErrUnavailable, ask, a.Epoch)
+		case a.EndOffset < 0:
+			// A leader that keeps epochs at all does not know one that is above its latest.
+			// Whether it keeps any, an earlier one tells.
+			below := h.TruncateFrom(h.StartOf(ask))
+			lower, more := below.Latest()
+			if !more {
+				return end, nil
+			}
+			unknown = min(unknown, h.StartOf(ask))
+			ask = lower.Epoch
+			continue
+		}
+		if unknown < end {
+			j.what, j.lost = fmt.Sprintf("the source does not know the epoch from %d on", unknown), true
+			end = unknown
 		}
 		cut, lower, done := h.Diverge(a, end)
 		if cut < end {

@@ -2,6 +2,7 @@ package fetcher
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -65,11 +66,20 @@ func (s *session) ahead(t *tracker, start int64) {
 	t.board.LogEnd.Store(t.shown())
 }
 
+// unknownEpochTries is how many answers in a row have to say that the source's own log
+// start is out of range before the last epoch is taken for unknown there.
+const unknownEpochTries = 6
+
 // leap goes on at the source's log start after it was found to be above the position.
 // What is skipped shows when its first batch arrives: the log may start inside that.
 func (s *session) leap(t *tracker, o cluster.Offsets) {
 	if t.asked >= o.LogStart { // was asked for there and is out of range all the same
-		s.pause(t, cluster.ErrUnavailable)
+		if t.lastEpoch < 0 || t.attempts < unknownEpochTries {
+			s.pause(t, cluster.ErrUnavailable) // the log moves on
+			return
+		}
+		// Brokers say so too when they do not know the last epoch (UnifiedLog.read, KIP-595).
+		s.fail(t, t.err(t.next, t.next, cluster.ErrTruncated, fmt.Sprintf("the source does not know epoch %d", t.lastEpoch)))
 		return
 	}
 	if o.HighWatermark <= o.LogStart {

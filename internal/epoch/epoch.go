@@ -70,6 +70,16 @@ func (h History) At(offset int64) int32 {
 	return cluster.NoEpoch
 }
 
+// StartOf is where an epoch of the history begins, -1 when it is none of it.
+func (h History) StartOf(epoch int32) int64 {
+	for _, s := range h {
+		if s.Epoch == epoch {
+			return s.Start
+		}
+	}
+	return -1
+}
+
 // EndFor answers OffsetForLeaderEpoch for a log that ends at logEnd: the largest
 // epoch not above the one asked, and its end. Like Kafka's endOffsetFor it knows
 // nothing (epoch and offset -1) of an epoch above the latest, since whoever asks for

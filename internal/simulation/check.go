@@ -333,5 +333,12 @@ func (w *world) leftOut(at string, part cluster.Partition, span cluster.Span) bo
 func (p *process) has(told map[cluster.Partition][]cluster.Span, part cluster.Partition, span cluster.Span) bool {
 	p.told.mu.Lock()
 	defer p.told.mu.Unlock()
-	return span.Len() == 0 || slices.ContainsFunc(told[part], func(s cluster.Span) bool { return s.From <= span.From && s.To >= span.To })
+	all := slices.Clone(told[part]) // several may tell of it together
+	slices.SortFunc(all, func(a, b cluster.Span) int { return int(a.From - b.From) })
+	for _, s := range all {
+		if s.From <= span.From {
+			span.From = max(span.From, s.To)
+		}
+	}
+	return span.Len() == 0
 }

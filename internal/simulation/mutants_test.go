@@ -79,8 +79,8 @@ func mutations() []mutation {
 		},
 		{
 			name: "pause-without-drain", rule: "I4", file: "perform.go",
-			old: "	if _, err := m.quiet(ctx, ts); err != nil {\n",
-			new: "	if err := ctx.Err(); err != nil {\n",
+			old: "	ends, err := m.quiet(ctx, ts)\n",
+			new: "	ends, err := make([]fetcher.End, len(ts)), ctx.Err()\n",
 		},
 		{
 			name: "gap-not-told", rule: "I9, C1.1", file: "reporter.go",
@@ -116,8 +116,8 @@ func mutations() []mutation {
 		},
 		{
 			name: "stale-answer-taken", rule: "C11.9", file: "fetcher/answers.go",
-			old: "		if t.askedGen != t.gen { // its",
-			new: "		if t.askedGen > t.gen { // its",
+			old: "		if !t.member || t.askedGen != t.gen {",
+			new: "		if !t.member || t.askedGen > t.gen {",
 		},
 		{
 			name: "trims-too-much", rule: "C1.3", file: "fetcher/results.go",
