@@ -97,6 +97,8 @@ func (m *Mirror) raiseAhead(ctx context.Context, ps []cluster.Partition) {
 // destination after a stop has to have an epoch that the source has never used, also
 // when nothing was copied in between. What does not work shows when it is needed.
 func (m *Mirror) raiseFirst(ctx context.Context, as []fetcher.Assignment) {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout) // a cluster that hangs shows when it is needed
+	defer cancel()
 	ps := make([]cluster.Partition, len(as))
 	for i, a := range as {
 		ps[i] = a.Stretch.Partition
