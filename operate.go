@@ -382,10 +382,16 @@ func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset i
 	}
 	tick := time.NewTicker(catchUpLook)
 	defer tick.Stop()
-	for {
+	for stopped := 0; ; {
 		done, err := m.mirrored(ctx, p, offset)
 		if done {
 			return err
+		}
+		// A start may be on its way still: nobody waits for that.
+		if stopped++; !errors.Is(err, ErrStopped) {
+			stopped = 0
+		} else if stopped > stoppedLooks {
+			return m.partitionFault("wait", p, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -394,6 +400,9 @@ func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset i
 		}
 	}
 }
+
+// stoppedLooks in a row say that a topic is stopped and stays so.
+const stoppedLooks = int(time.Second / catchUpLook)
 
 // mirrored looks once. Not done, the error is why one look told nothing.
 func (m *Mirror) mirrored(ctx context.Context, p cluster.Partition, offset int64) (done bool, err error) {
@@ -404,7 +413,7 @@ func (m *Mirror) mirrored(ctx context.Context, p cluster.Partition, offset int64
 	case !known:
 		return false, nil
 	case s.State == coordinator.StateStopped && (!s.HasPosition || offset >= s.Position.Offset):
-		return true, m.partitionFault("wait", p, fmt.Errorf("%w: offset %d was not mirrored", ErrStopped, offset))
+		return false, fmt.Errorf("%w: offset %d was not mirrored", ErrStopped, offset)
 	case m.boards.get(p).LogEnd.Load() > offset && !partedBefore(s, offset):
 		answers, err := m.destination.Offsets(ctx, []cluster.Partition{p})
 		if err == nil {
