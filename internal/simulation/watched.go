@@ -119,6 +119,9 @@ func (d *watched) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
 		o.cutAt[place{p.destination(), c.Partition}] = true
 		o.cuts = append(o.cuts, removal{p, c.Partition, cluster.Span{From: c.Offset, To: ends[i]}})
 		o.mu.Unlock()
+		if _, mine := p.owned(c.Partition); !mine {
+			continue // whoever took over may have appended before the answer came
+		}
 		for _, r := range st.Replicas {
 			if r.LogEnd > c.Offset && (r.Owes < 0 || r.Owes > c.Offset) {
 				o.found("I8", "%s has cut %v at %d, broker %d's replica ends at %d and owes nothing", p.name, c.Partition, c.Offset, r.Broker, r.LogEnd)
