@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
@@ -260,4 +262,38 @@ func (l *late) Positions(ctx context.Context, source string, ps []cluster.Partit
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.now.Positions(ctx, source, ps)
+}
+
+// TestDestinationTopicMadeAnew: somebody deletes the mirror topic, creates it again and
+// writes as many records as had been copied. The log ends where it should, and is
+// another (I1).
+func TestDestinationTopicMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.b = memory.New(memory.Options{ID: "b", Produce: true})
+		w.write(w.a, "a", "b")
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(2 * time.Minute)
+		w.equalRecords()
+		if err := w.b.DeleteTopic("orders"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.b.CreateTopic(cluster.NewTopic{Name: "orders", Partitions: 1}); err != nil {
+			t.Fatal(err)
+		}
+		w.write(w.b, "x", "y")
+		settle(3 * time.Minute)
+		if s := w.state(m); s.State != coordinator.StateFailed || s.Retriable || !errors.Is(s.Err, cluster.ErrDiverged) {
+			t.Errorf("%s", show(s))
+		}
+	})
+}
+
+// equalRecords compares what consumers see.
+func (w *twins) equalRecords() {
+	w.t.Helper()
+	a, errA := w.a.Records(orders, false)
+	b, errB := w.b.Records(orders, false)
+	if diff := cmp.Diff(a, b); diff != "" || errA != nil || errB != nil {
+		w.t.Errorf("%v %v (-a +b):\n%s", errA, errB, diff)
+	}
 }

@@ -89,6 +89,7 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 		}
 	}
 	m.admit(ctx, res.Ready, fresh)
+	m.watchTopics(res.There)
 	m.catalog.looked(fresh, res.Refused)
 	return len(res.Refused) > 0 || stopErr != nil, nil
 }

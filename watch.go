@@ -72,6 +72,23 @@ func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cl
 	return out
 }
 
+// watchTopics looks whether somebody has made topics anew at the destination. What
+// stands in such a log now is compared before copying goes on: it may be as long as
+// the one before.
+func (m *Mirror) watchTopics(there map[string]cluster.TopicID) {
+	for name, id := range there {
+		was, anew := m.catalog.arrived(name, id)
+		if !anew {
+			continue
+		}
+		for _, p := range m.partitionsOf([]string{name}) {
+			if s, ok := m.coord.Snapshot(p); ok && s.State == coordinator.StateMirroring {
+				m.fail(p, fmt.Errorf("%w: the destination's topic was deleted and created again: its id is %v, was %v", cluster.ErrUnavailable, id, was))
+			}
+		}
+	}
+}
+
 // watchSources looks where topics that are being mirrored come from. Mirrors that were
 // started at the same moment may not have seen that they form a loop.
 func (m *Mirror) watchSources(ctx context.Context, ps []cluster.Partition) {

@@ -25,6 +25,9 @@ type Result struct {
 	Grown   []string         // among them, those that this sync gave more partitions
 	Refused map[string]error // topics that cannot be mirrored now, with the reason
 	Missing []string         // literal names that the source does not have
+	// There are the ids that topics of the mirror have at the destination, as far as
+	// they were there before this sync.
+	There map[string]cluster.TopicID
 }
 
 // Sync creates what is missing. One topic that is refused never keeps another
@@ -39,7 +42,12 @@ func (s Syncer) Sync(ctx context.Context, f *Filter) (Result, error) {
 		return Result{}, fmt.Errorf("destination topics: %w", err)
 	}
 	plan := Diff(source, destination, f)
-	res := Result{Ready: plan.Ready, Refused: plan.Refused, Missing: plan.Missing}
+	res := Result{Ready: plan.Ready, Refused: plan.Refused, Missing: plan.Missing, There: map[string]cluster.TopicID{}}
+	for _, t := range destination {
+		if f.Matches(t.Name) {
+			res.There[t.Name] = t.ID
+		}
+	}
 	if len(plan.Create) > 0 && s.Held != nil {
 		held, err := s.Held(ctx) // after the look: it is on record before it is deleted
 		if err != nil {
