@@ -100,6 +100,20 @@ func (o *oracle) checkCells(at string, p cluster.Partition, v view) {
 	}
 }
 
+// another reports whether a second mirror into the cluster is at work on the partition:
+// what is appended then is its.
+func (w *world) another(k stretch) bool {
+	for _, m := range w.running() {
+		if m == k.mirror || m[1:] != k.mirror[1:] {
+			continue
+		}
+		if rec, ok := w.record(m, k.p); ok && rec.State != coordinator.StateStopped && rec.State != coordinator.StateUnknown {
+			return true
+		}
+	}
+	return false
+}
+
 // checkStill: nothing is appended to what was paused or stopped (I4).
 func (o *oracle) checkStill() {
 	o.mu.Lock()
@@ -117,7 +131,7 @@ func (o *oracle) checkStill() {
 			o.mu.Unlock()
 			continue
 		}
-		if err != nil || st.TopicID != r.topic || views[0].end <= r.end || o.w.setup.Kind == "produce" {
+		if err != nil || st.TopicID != r.topic || views[0].end <= r.end || o.w.setup.Kind == "produce" || o.w.another(k) {
 			continue
 		}
 		added, err := cells(views[0].from(r.end), r.end)
