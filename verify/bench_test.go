@@ -111,7 +111,8 @@ func TestConstantMemory(t *testing.T) {
 		}
 		return most
 	}
-	if short, long := peak(8<<20), peak(40<<20); long > short+16<<20 {
-		t.Errorf("%d bytes of heap for 8 MiB, %d for 40 MiB", short, long)
+	// The heap is looked at now and then, garbage included: on a busy machine it doubles.
+	if short, long := peak(8<<20), peak(96<<20); long > 2*short+32<<20 {
+		t.Errorf("%d bytes of heap for 8 MiB, %d for 96 MiB", short, long)
 	}
 }

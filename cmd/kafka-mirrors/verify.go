@@ -103,9 +103,9 @@ func (f *verifyFlags) run(ctx context.Context, s streams) error {
 	if len(f.include) == 0 && f.against == "" {
 		err = errors.Join(err, errors.New("--topics: is needed"))
 	}
-	err = errors.Join(sourceErr, optionsErr, err)
+	err = errors.Join(optionsErr, err)
 	if f.alone() {
-		if err != nil {
+		if err := errors.Join(sourceErr, err); err != nil {
 			return err
 		}
 		return f.total(ctx, s, source, filter, options)
@@ -115,7 +115,7 @@ func (f *verifyFlags) run(ctx context.Context, s streams) error {
 	}
 	destination, destinationErr := f.destination.open(slog.New(slog.DiscardHandler))
 	defer destination.Close()
-	if err := errors.Join(destinationErr, err); err != nil {
+	if err := errors.Join(sourceErr, destinationErr, err); err != nil {
 		return err
 	}
 	return f.compare(ctx, s, source, destination, filter, options)
