@@ -109,6 +109,7 @@ func (p *partition) locked(f func(*journal) error) error {
 func (p *partition) take(s fetcher.Stretch) (end fetcher.End, owner int64) {
 	end.Err = p.locked(func(j *journal) error {
 		n := &j.notes
+		end.LogStart, end.LogEnd, end.HighWatermark = n.Start, j.end, j.end
 		end.Ours = n.Mirror == s.Mirror && j.end > n.Start
 		other := n.Mirror != "" && n.Mirror != s.Mirror
 		if other && !n.Stopped {
@@ -126,7 +127,6 @@ func (p *partition) take(s fetcher.Stretch) (end fetcher.End, owner int64) {
 		owner = n.Owner
 		return j.save()
 	})
-	end.LogStart, end.LogEnd, end.HighWatermark = p.journal.notes.Start, p.journal.end, p.journal.end
 	end.TopicID, end.LeaderEpoch = p.id, cluster.NoEpoch
 	return end, owner
 }
