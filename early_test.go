@@ -297,3 +297,22 @@ func (w *twins) equalRecords() {
 		w.t.Errorf("%v %v (-a +b):\n%s", errA, errB, diff)
 	}
 }
+
+// TestPauseBeforeTheTopicIsFound: the topic is not known yet. The pause holds for it from
+// its first moment on.
+func TestPauseBeforeTheTopicIsFound(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "a")
+		release := holdUp(w.a, memory.CallTopics)
+		m, _ := w.mirror("ab", w.a, w.b, nil)
+		settle(0)
+		if err := m.Pause(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		settle(time.Minute)
+		if s := w.state(m); s.State != coordinator.StatePaused || len(w.b.Log(orders)) > 0 {
+			t.Errorf("%s", show(s))
+		}
+	})
+}

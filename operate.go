@@ -46,9 +46,12 @@ func (m *Mirror) Pause(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
-	since := m.revisions(known)
+	since, wished := m.revisions(known), m.wishes(known)
 	if err := m.intend(ctx, "pause", known, coordinator.WantPaused); err != nil {
 		return err
+	}
+	if err := m.heard(ctx, wished); err != nil {
+		return m.fault("pause", err)
 	}
 	return m.await(ctx, "pause", known, coordinator.StatePaused, since)
 }
@@ -257,6 +260,37 @@ func (m *Mirror) revisions(names []string) map[cluster.Partition]int64 {
 		out[p] = s.Intent
 	}
 	return out
+}
+
+// wishes are the revisions of the last operators' wishes for topics that are known.
+func (m *Mirror) wishes(names []string) map[string]int64 {
+	out := make(map[string]int64, len(names))
+	for _, name := range names {
+		in, _ := m.coord.Intent(name)
+		out[name] = in.Revision
+	}
+	return out
+}
+
+// heard waits until later wishes than these have reached the coordinator. A topic that
+// is found from then on follows them before anything else is done with it; one that
+// was found before is known by then, and can be waited for.
+func (m *Mirror) heard(ctx context.Context, wished map[string]int64) error {
+	tick := time.NewTicker(catchUpLook)
+	defer tick.Stop()
+	for name, before := range wished {
+		for m.running() {
+			if in, _ := m.coord.Intent(name); in.Revision > before {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the wish for topic %s is stored and has not come back from the store: %w", name, ctx.Err())
+			case <-tick.C:
+			}
+		}
+	}
+	return nil
 }
 
 func (m *Mirror) partitionsOf(names []string) []cluster.Partition {
