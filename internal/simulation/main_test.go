@@ -10,6 +10,7 @@ import (
 var (
 	schedules    = flag.Uint64("schedules", 0, "how many random schedules; 0: 20,000, with the race detector 500")
 	seed         = flag.Uint64("seed", 1, "of the first random schedule; each has the next one")
+	enough       = flag.Int("findings", 3, "a run ends when it has found so many")
 	replay       = flag.String("replay", "", "file with a schedule to be played")
 	allMutations = flag.Bool("mutations", false, "try every mutation, not just three")
 	sevenDays    = flag.Bool("seven-days", false, "run seven simulated days, not one")

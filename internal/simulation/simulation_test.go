@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// enough findings of one run are shown.
-const enough = 3
-
 // TestSchedules plays random schedules (I1 to I12, C11.1, C11.3, C11.9, C11.11, C11.13).
 // What it finds it makes as short as it can.
 func TestSchedules(t *testing.T) {
@@ -22,7 +19,7 @@ func TestSchedules(t *testing.T) {
 	var all []finding
 	shards(t, executable(t), *seed, n, func(f finding) bool {
 		all = append(all, f)
-		return len(all) < enough
+		return len(all) < *enough
 	})
 	for _, f := range all {
 		t.Errorf("%v\n%s", f, shortest(t, f))
