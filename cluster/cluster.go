@@ -87,14 +87,20 @@ type Position struct {
 
 // Batch is one record batch (magic 2) as it came from the source. Bytes is a
 // piece of a larger fetched buffer; who may change it is said where a Batch is
-// handed over.
+// handed over. Without Bytes it is a hole: offsets for which the source has no record
+// that readers see.
 type Batch struct {
 	Base         int64 // first offset
 	Next         int64 // offset after the last one
 	Epoch        int32 // the source's leader epoch in the batch
 	MaxTimestamp int64 // milliseconds; -1 when the batch has none
-	Bytes        []byte
+	// Gone: the hole lies below the source's log start, and what fills it will be deleted.
+	Gone  bool
+	Bytes []byte
 }
+
+// Hole reports whether the batch stands for offsets without records.
+func (b *Batch) Hole() bool { return len(b.Bytes) == 0 }
 
 // Topic is one topic as a cluster describes it.
 type Topic struct {

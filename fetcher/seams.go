@@ -86,6 +86,10 @@ type FetchRequest struct {
 	MaxWait   time.Duration       // the broker holds an empty answer that long
 	MinBytes  int32
 	MaxBytes  int32 // of the whole answer; a first batch may be larger
+	// Committed asks for what readers of committed records see (READ_COMMITTED): up to
+	// the last stable offset, together with what was aborted. It is the same in all
+	// requests of a session.
+	Committed bool
 }
 
 // Want is a partition as it is asked for.
@@ -122,7 +126,20 @@ type Fetched struct {
 	LogStart      int64
 	Diverging     cluster.EpochEnd // EndOffset -1 when the logs agree
 	Leader        cluster.Leader   // the answer's hint of a new leader; Broker -1 when it has none
-	Records       []byte           // whole batches; the last one may be cut off
+	// LastStable is the first offset that belongs to a transaction that is still open,
+	// the high watermark when there is none; -1 when the broker does not say.
+	LastStable int64
+	// Aborted are the aborted transactions that have records in Records; only in answers
+	// to requests with Committed, and in no order.
+	Aborted []AbortedTransaction
+	Records []byte // whole batches; the last one may be cut off
+}
+
+// AbortedTransaction says that what a producer wrote from First on, up to its next
+// abort marker, is not to be read.
+type AbortedTransaction struct {
+	Producer int64
+	First    int64
 }
 
 // Traits say what a destination can do.
@@ -130,9 +147,16 @@ type Traits struct {
 	Gaps           bool // offsets may be missing in what is appended
 	ControlBatches bool // takes transaction markers and transactional batches as they are
 	LogAppendTime  bool // keeps timestamps that the source broker set
-	KeepsEpochs    bool // its log keeps the source's leader epochs
-	ReadOnly       bool // clients cannot write into a mirror topic by themselves
-	Truncation     Truncation
+	// Fills: the destination cannot leave offsets out, but can fill them with what no
+	// reader sees. It has Gaps and not ControlBatches. Whatever the source has no
+	// committed record for is then handed over as a hole: a batch without bytes, before,
+	// between and behind the others. Batches with fewer records than offsets are handed
+	// over as they are; those of committed transactions too, and the destination takes
+	// their transactional bit away. Nothing of an aborted transaction is handed over.
+	Fills       bool
+	KeepsEpochs bool // its log keeps the source's leader epochs
+	ReadOnly    bool // clients cannot write into a mirror topic by themselves
+	Truncation  Truncation
 }
 
 // Truncation says how a destination cuts a log's tail.

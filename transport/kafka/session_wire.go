@@ -21,6 +21,9 @@ func (s *session) lay(from *fetcher.FetchRequest, full bool) {
 	}
 	r.MaxWaitMillis = int32(from.MaxWait.Milliseconds())
 	r.MinBytes, r.MaxBytes = from.MinBytes, from.MaxBytes
+	if from.Committed {
+		r.IsolationLevel = 1
+	}
 	r.SessionID, r.SessionEpoch = s.id, s.epoch
 	if full {
 		everything := slices.SortedFunc(maps.Values(s.wanted), func(a, b fetcher.Want) int { return a.Partition.Compare(b.Partition) })
@@ -129,7 +132,11 @@ func (s *session) fetched(topic string, p *kmsg.FetchResponseTopicPartition) fet
 		LogStart:      p.LogStartOffset,
 		Diverging:     cluster.EpochEnd{Epoch: p.DivergingEpoch.Epoch, EndOffset: p.DivergingEpoch.EndOffset},
 		Leader:        cluster.Leader{Broker: p.CurrentLeader.LeaderID, Epoch: p.CurrentLeader.LeaderEpoch},
+		LastStable:    p.LastStableOffset,
 		Records:       p.RecordBatches,
+	}
+	for i := range p.AbortedTransactions {
+		f.Aborted = append(f.Aborted, fetcher.AbortedTransaction{Producer: p.AbortedTransactions[i].ProducerID, First: p.AbortedTransactions[i].FirstOffset})
 	}
 	f.Err = wire.CodeError(p.ErrorCode)
 	if f.Leader.Broker >= 0 && f.Leader.Broker != s.broker {
