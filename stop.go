@@ -32,7 +32,7 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	if err != nil {
 		return // Run ends
 	}
-	live := make([]stopping, 0, len(ts))
+	live, untouched := make([]stopping, 0, len(ts)), make([]task, 0, len(ts))
 	gone := m.goneThere(ctx, ts, ends)
 	if ts, ends, err = m.madeAgain(ctx, ts, ends, gone); err != nil {
 		return // Run ends
@@ -48,9 +48,13 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: destination log end: %w", e))
 			continue
 		}
-		if errors.Is(ends[i].Err, cluster.ErrActive) || !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
+		if errors.Is(ends[i].Err, cluster.ErrActive) {
 			m.restoreLast(ctx, []coordinator.Record{t.rec})
-			m.report(t, coordinator.EventStopped, nil) // nothing there is this mirror's (I12)
+			m.report(t, coordinator.EventStopped, nil) // it is another mirror's (I12)
+			continue
+		}
+		if !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
+			untouched = append(untouched, t)
 			continue
 		}
 		live = append(live, stopping{task: t, end: ends[i], lmo: -1})
@@ -59,11 +63,37 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			live[len(live)-1].lmo = at.Span.From
 		}
 	}
+	m.handBack(ctx, untouched)
 	live = m.replicated(ctx, live)
 	m.restoreLast(ctx, recordsOf(live))
 	m.copyGroups(ctx, live)
 	live = m.storePositions(ctx, live)
 	m.settleAll(ctx, live)
+}
+
+// handBack ends the stop of partitions in which nothing is this mirror's (I12). Where
+// clients are kept out of mirror topics, alignment may have begun a stretch already, and
+// that has to end.
+func (m *Mirror) handBack(ctx context.Context, ts []task) {
+	if len(ts) == 0 {
+		return
+	}
+	ps := make([]cluster.Partition, len(ts))
+	for i, t := range ts {
+		ps[i] = t.rec.Partition
+	}
+	errs := make([]error, len(ts))
+	if m.traits.ReadOnly {
+		errs = m.fenceLate(ctx, ps)
+	}
+	for i, t := range ts {
+		if errs[i] != nil {
+			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: fence: %w", errs[i]))
+			continue
+		}
+		m.restoreLast(ctx, []coordinator.Record{t.rec})
+		m.report(t, coordinator.EventStopped, nil)
+	}
 }
 
 // goneThere are the partitions that the destination says it does not have. Leaders may

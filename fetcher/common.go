@@ -42,12 +42,13 @@ func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error)
 // copied whole: where one of the source's begins before the destination's end and goes
 // on behind it, the destination has something else there, or starts inside it.
 func (j *alignment) outside(ctx context.Context, end int64) (int64, error) {
-	if end < j.source.LogStart || end >= j.source.HighWatermark {
+	at := max(end, j.source.LogStart) // the log may start inside a batch that begins further back
+	if at >= j.source.HighWatermark {
 		return end, nil
 	}
-	b, err := j.from.Read(ctx, j.p, end, 1)
+	b, err := j.from.Read(ctx, j.p, at, 1)
 	if err != nil {
-		return 0, fmt.Errorf("source at offset %d: %w", end, err)
+		return 0, fmt.Errorf("source at offset %d: %w", at, err)
 	}
 	if base, ok := firstBase(b); ok && base < end {
 		j.what = fmt.Sprintf("the source's batch at %d begins before the destination's end", base)

@@ -21,6 +21,7 @@ type oracle struct {
 	still     map[stretch]rest
 	uncleanAt map[place]bool
 	cutAt     map[place]bool // logs that a mirror has cut: what reads from them sees epochs part
+	remade    map[string]bool
 	cuts      []removal
 	gaps      []removal
 }
@@ -64,7 +65,7 @@ type removal struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, homes: map[int64]home{}, trims: map[cluster.Partition]int64{}, lately: map[place]fingerprint{},
-		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{},
+		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{}, remade: map[string]bool{},
 	}
 }
 
@@ -106,6 +107,22 @@ func (o *oracle) parts(at string, p cluster.Partition) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.uncleanAt[place{at, p}] || o.cutAt[place{at, p}]
+}
+
+// made is told that a cluster's topic was deleted, by its users.
+func (o *oracle) made(at string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.remade[at] = true
+}
+
+// reused reports whether a log may hold two records after each other at one offset in one
+// epoch: the topic was made anew, so that its epochs began at 0 again, and a mirror that
+// keeps the source's epochs has cut it. Who reads from it cannot see that.
+func (o *oracle) reused(at string, p cluster.Partition) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.remade[at] && o.cutAt[place{at, p}] && o.w.setup.Kind == "keeps"
 }
 
 // trimmed is told of records that users have deleted.

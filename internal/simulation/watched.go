@@ -161,6 +161,7 @@ func (d *watched) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fet
 			continue
 		}
 		switch {
+		case rec.State == coordinator.StateStopping && !rec.Appended && !rec.Aligned: // handed back untouched
 		case rec.State != coordinator.StateStopping || !rec.HasPosition:
 			o.found("I6", "%s fences %v, on record is %s with position %v", p.name, s.Partition, rec.State, rec.HasPosition)
 		case p.w.setup.Kind == "produce":

@@ -175,3 +175,21 @@ func TestSequencesFollowTheLog(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestLogStartNeverGoesBack: a follower that was trimmed keeps its log start when a
+// replica leads that was not.
+func TestLogStartNeverGoesBack(t *testing.T) {
+	c := with(t, memory.Options{})
+	produce(t, c, "a")
+	produce(t, c, "b")
+	f := followers(t, c)[0]
+	must(t, c.Lag(p0, f, true))
+	must(t, c.DeleteRecords(p0, 2))
+	must(t, c.ElectUnclean(p0, f))
+	produce(t, c, "c")
+	for _, r := range state(t, c).Replicas {
+		if want := map[bool]int64{true: 0, false: 2}[r.Broker == f]; r.LogStart != want || r.LogEnd != 3 {
+			t.Errorf("%+v, want a log start of %d", r, want)
+		}
+	}
+}

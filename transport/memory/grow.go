@@ -21,7 +21,9 @@ func (cl *Client) GrowTopics(ctx context.Context, topics []cluster.Topic) []erro
 			return fmt.Errorf("topic %s: %w", topics[i].Name, cluster.ErrUnknownTopic)
 		}
 		if n := int(topics[i].Partitions); n > len(t.partitions) {
-			c.growTopic(t, n)
+			if err := c.growTopic(t, n); err != nil {
+				return err
+			}
 			c.changed()
 		}
 		return nil

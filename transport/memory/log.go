@@ -99,10 +99,7 @@ func (l *log) follow(leader *log) {
 		l.append(s)
 	}
 	l.end = leader.end
-	l.trim(leader.start)
-	if l.start > leader.start && len(l.batches) == 0 {
-		l.start = leader.start
-	}
+	l.trim(leader.start) // up only: a log start never goes back (UnifiedLog.maybeIncrementLogStartOffset)
 }
 
 // part cuts l where its epochs part from the leader's.

@@ -173,3 +173,18 @@ func BenchmarkAppend(b *testing.B) {
 		at++
 	}
 }
+
+// TestPartitionsNeedBrokers: where fewer brokers run than a partition has replicas, none
+// is added.
+func TestPartitionsNeedBrokers(t *testing.T) {
+	c := with(t, memory.Options{Brokers: 2, ReplicationFactor: 2})
+	for _, down := range []int32{1, 2} {
+		c.StopBroker(down)
+		if err := c.CreatePartitions(p0.Topic, 3); !errors.Is(err, cluster.ErrRefused) {
+			t.Errorf("broker %d down: %v", down, err)
+		}
+		if err := c.Client("m").GrowTopics(t.Context(), []cluster.Topic{{Name: p0.Topic, Partitions: 3}})[0]; !errors.Is(err, cluster.ErrRefused) {
+			t.Errorf("broker %d down: %v", down, err)
+		}
+	}
+}

@@ -86,21 +86,24 @@ func (c *Cluster) createTopic(n cluster.NewTopic) error {
 		return fmt.Errorf("topic %s: %w", n.Name, cluster.ErrTopicExists)
 	case n.Name == "" || n.Partitions < 1:
 		return fmt.Errorf("topic %q with %d partitions: %w", n.Name, n.Partitions, cluster.ErrRefused)
-	case factor > c.running:
-		return fmt.Errorf("topic %s: %w: replication factor %d with %d brokers", n.Name, cluster.ErrRefused, factor, c.running)
 	}
 	t := &topic{name: n.Name, id: c.topicID(), factor: factor}
 	for _, o := range n.Configs {
 		t.set(o.Name, o.Value)
 	}
+	if err := c.growTopic(t, int(n.Partitions)); err != nil {
+		return err
+	}
 	c.topics[n.Name] = t
-	c.growTopic(t, int(n.Partitions))
 	c.changed()
 	return nil
 }
 
-// growTopic adds partitions up to n.
-func (c *Cluster) growTopic(t *topic, n int) {
+// growTopic adds partitions up to n. Each replica needs a broker of its own that runs.
+func (c *Cluster) growTopic(t *topic, n int) error {
+	if t.factor > c.running {
+		return fmt.Errorf("topic %s: %w: replication factor %d with %d brokers", t.name, cluster.ErrRefused, t.factor, c.running)
+	}
 	have := len(t.partitions)
 	ps := make([]partition, n-have)
 	rs := make([]replica, len(ps)*t.factor)
@@ -121,6 +124,7 @@ func (c *Cluster) growTopic(t *topic, n int) {
 		p.replicas[0].log.epochs.assign(0, 0)
 		t.partitions = append(t.partitions, p)
 	}
+	return nil
 }
 
 // serial is the how manieth topic of the cluster it is.
@@ -175,7 +179,9 @@ func (c *Cluster) CreatePartitions(name string, n int) error {
 	if err := t.readOnly(c); err != nil {
 		return err
 	}
-	c.growTopic(t, n)
+	if err := c.growTopic(t, n); err != nil {
+		return err
+	}
 	c.changed()
 	return nil
 }
