@@ -32,6 +32,7 @@ var arrows = map[string][]string{
 	"fetcher":             {"cluster", "internal/batch", "internal/epoch"},
 	"internal/acceptance": {"any"},
 	"internal/batch":      {"cluster"},
+	"internal/clients":    {},
 	"internal/datadriven": {},
 	"internal/epoch":      {"cluster"},
 	"internal/kafkatest":  {},
@@ -40,6 +41,7 @@ var arrows = map[string][]string{
 	"internal/simulation": {"any"},
 	"internal/wire":       {"cluster"},
 	"internal/zoo":        {"cluster", "internal/batch"},
+	"internal/zoo/live":   {"cluster", "internal/batch", "internal/zoo"},
 	"offsets":             {"cluster"},
 	"prommirror":          {"public"},
 	"store/...":           {"cluster", "coordinator", "internal/wire"},
@@ -60,15 +62,15 @@ var outside = map[string][]string{
 	"github.com/google/go-cmp":       {"transport/transporttest", "store/storetest", "internal/datadriven"},
 	"github.com/klauspost/compress":  {"internal/batch", "internal/zoo", "internal/wire", "verify", "transport/...", "bench/..."},
 	"github.com/pierrec/lz4/v4":      {"internal/batch", "internal/zoo", "internal/wire", "verify", "transport/...", "bench/..."},
-	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "cmd/...", "examples/...", "bench/..."},
-	"github.com/twmb/franz-go":       {"examples/...", "bench/...", "internal/kafkatest/..."},
+	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "cmd/...", "examples/...", "bench/...", "internal/clients"},
+	"github.com/twmb/franz-go":       {"examples/...", "bench/...", "internal/clients", "internal/kafkatest/...", "internal/zoo/live"},
 	"github.com/twmb/franz-go/pkg/kmsg": {"internal/wire", "internal/metalog", "transport/...", "store/...",
-		"internal/kafkatest/...", "bench/..."},
+		"internal/kafkatest/...", "internal/zoo/live", "bench/..."},
 }
 
 // ownModules are folders with a go.mod of their own: what they import from
 // outside is their affair, except for the modules named in outside.
-var ownModules = []string{"bench/...", "cmd/...", "examples/...", "prommirror"}
+var ownModules = []string{"bench/...", "cmd/...", "examples/...", "internal/clients", "prommirror"}
 
 // covers reports whether a folder is meant by a pattern of the tables.
 func covers(pattern, dir string) bool {

@@ -15,6 +15,10 @@ func Generate(seed uint64, o Options) *Log {
 	for i := range o.Producers {
 		g.producers = append(g.producers, &producer{id: int64(4000 + i), epoch: int16(g.r.IntN(3))})
 	}
+	g.idempotent = g.producers
+	if o.Produced {
+		g.idempotent = []*producer{{id: 5000}, {id: 5001}}
+	}
 	for g.made < o.Batches {
 		g.step()
 	}
@@ -35,6 +39,9 @@ type generator struct {
 	made      int   // batches of data
 	epoch     int32 // leader epoch
 	producers []*producer
+	// idempotent are those that write outside of transactions. A broker allows that to no
+	// producer with an open one.
+	idempotent []*producer
 }
 
 type producer struct {
@@ -63,7 +70,7 @@ func (g *generator) step() {
 	case n < 45 || g.o.Plain:
 		g.batch(nil, nil)
 	case n < 60:
-		g.batch(g.any(), nil)
+		g.batch(g.idempotent[g.r.IntN(len(g.idempotent))], nil)
 	case n < 85:
 		g.transactional()
 	default:
@@ -143,7 +150,11 @@ func (g *generator) batch(p *producer, t *Transaction) {
 	if !g.o.Dense {
 		rs = g.thin(rs, &b)
 	}
-	switch g.r.IntN(8) {
+	stamp := g.r.IntN(8)
+	if g.o.Produced {
+		stamp = -1
+	}
+	switch stamp {
 	case 0:
 		s.Attributes |= batch.AttrLogAppendTime
 		s.Timestamp = g.now + 5

@@ -33,6 +33,14 @@ type Options struct {
 	Plain bool
 	// Dense leaves out every hole, also those at the heads and tails of batches.
 	Dense bool
+	// Produced is a log that clients can write into a real cluster, batch by batch, and
+	// that then stands there as it was made: Dense, from offset 0 on, without what only
+	// brokers set in batches. Producers with transactions write nothing outside of them.
+	Produced bool
+	// Keyed leaves out null keys, which compacted topics refuse.
+	Keyed bool
+	// Tame leaves out odd timestamps, which keep segments from being rolled and deleted.
+	Tame bool
 }
 
 func (o Options) withDefaults() Options {
@@ -45,6 +53,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxValue <= 0 {
 		o.MaxValue = 64 << 10
 	}
+	o.Dense = o.Dense || o.Produced
 	return o
 }
 

@@ -20,6 +20,9 @@ func (g *generator) records() ([]batch.Record, string) {
 	rs := make([]batch.Record, n)
 	for i := range rs {
 		rs[i] = batch.Record{Offset: g.at + int64(i), Timestamp: times(i), Key: g.key(), Value: g.value(), Headers: g.headers()}
+		if rs[i].Key == nil && g.o.Keyed {
+			rs[i].Key = []byte("null")
+		}
 	}
 	if n < 50 && g.chance(15) {
 		rs[g.r.IntN(n)].Value = g.noise(g.o.MaxValue)
@@ -42,8 +45,11 @@ const (
 
 // times chooses how the timestamps of a batch go.
 func (g *generator) times() (func(i int) int64, string) {
-	now := g.now
-	switch g.r.IntN(12) {
+	now, kind := g.now, g.r.IntN(12)
+	if g.o.Tame {
+		kind = -1
+	}
+	switch kind {
 	case 0:
 		return func(int) int64 { return -1 }, "no timestamps"
 	case 1:
