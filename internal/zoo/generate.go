@@ -67,7 +67,7 @@ func (g *generator) step() {
 		g.empty()
 	case g.o.OldFormats && g.made < g.o.Batches/2 && n < 60:
 		g.old()
-	case n < 45 || g.o.Plain:
+	case n < 45 || g.o.Plain && (n >= 60 || !g.o.Produced):
 		g.batch(nil, nil)
 	case n < 60:
 		g.batch(g.idempotent[g.r.IntN(len(g.idempotent))], nil)

@@ -13,23 +13,15 @@ import (
 	"github.com/clustermirror/mirror/internal/zoo"
 )
 
-// Config is what the brokers' own settings need so that their cleaner and their
-// retention do in fractions of a second what they have to do to a zoo.
-var config = map[string]string{
-	"log.cleaner.backoff.ms":          "100",
-	"log.cleaner.dedupe.buffer.size":  "8388608",
-	"log.retention.check.interval.ms": "200",
-	"log.initial.task.delay.ms":       "100", // before 3.5 it is 30 s, and no setting
-}
-
 // BrokerConfig is what goes into the brokers' settings so that their cleaner and their
 // retention do soon what they have to do to a zoo.
 func BrokerConfig() map[string]string {
-	out := map[string]string{}
-	for k, v := range config {
-		out[k] = v
+	return map[string]string{
+		"log.cleaner.backoff.ms":          "100",
+		"log.cleaner.dedupe.buffer.size":  "8388608",
+		"log.retention.check.interval.ms": "200",
+		"log.initial.task.delay.ms":       "100", // before 3.5 it is 30 s, and no setting
 	}
-	return out
 }
 
 // Options of a zoo.

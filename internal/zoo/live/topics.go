@@ -128,7 +128,7 @@ func (f *filler) aged(ctx context.Context) (Topic, error) {
 		return t, err
 	}
 	p := cluster.Partition{Topic: t.Name}
-	if _, err := f.w.replay(ctx, p, f.log(40, zoo.Options{Settled: true, Tame: true, Batches: 20})); err != nil {
+	if _, err := f.w.replay(ctx, p, f.log(40, zoo.Options{Plain: true, Tame: true, Batches: 20})); err != nil {
 		return t, err
 	}
 	now := time.Now().UnixMilli()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,6 +18,9 @@ import (
 // writer writes batches as bytes into a cluster.
 type writer struct {
 	cl *kgo.Client
+
+	mu      sync.Mutex
+	leaders map[cluster.Partition]int32
 }
 
 // newWriter speaks the protocol of Kafka 3.3 at most, in which clients name the
@@ -26,7 +30,7 @@ func newWriter(opts []kgo.Opt, produce int16) (*writer, error) {
 	versions := kversion.V3_3_0()
 	versions.SetMaxKeyVersion(int16(kmsg.Produce), produce)
 	cl, err := kgo.NewClient(append(append([]kgo.Opt(nil), opts...), kgo.MaxVersions(versions))...)
-	return &writer{cl}, err
+	return &writer{cl: cl, leaders: map[cluster.Partition]int32{}}, err
 }
 
 func (w *writer) close() { w.cl.Close() }
@@ -83,9 +87,16 @@ func (w *writer) leader(ctx context.Context, p cluster.Partition) (id int32, err
 
 // produce appends one batch, or a message set, and gives the offset that it got.
 func (w *writer) produce(ctx context.Context, p cluster.Partition, txn *string, records []byte) (base int64, err error) {
-	id, err := w.leader(ctx, p)
-	if err != nil {
-		return 0, err
+	w.mu.Lock()
+	id, known := w.leaders[p]
+	w.mu.Unlock()
+	if !known {
+		if id, err = w.leader(ctx, p); err != nil {
+			return 0, err
+		}
+		w.mu.Lock()
+		w.leaders[p] = id
+		w.mu.Unlock()
 	}
 	part := kmsg.NewProduceRequestTopicPartition()
 	part.Partition, part.Records = p.Partition, records
@@ -118,7 +129,7 @@ func deref(s *string) string {
 }
 
 // offset asks for one of the special timestamps of ListOffsets.
-func (w *writer) offset(ctx context.Context, p cluster.Partition, timestamp int64) (int64, error) {
+func (w *writer) offset(ctx context.Context, p cluster.Partition, timestamp int64) (at int64, err error) {
 	part := kmsg.NewListOffsetsRequestTopicPartition()
 	part.Partition, part.Timestamp = p.Partition, timestamp
 	topic := kmsg.NewListOffsetsRequestTopic()
@@ -126,12 +137,16 @@ func (w *writer) offset(ctx context.Context, p cluster.Partition, timestamp int6
 	topic.Partitions = append(topic.Partitions, part)
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, w.cl)
-	if err != nil {
-		return 0, err
-	}
-	got := resp.Topics[0].Partitions[0]
-	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
+	err = until(ctx, func() error {
+		resp, err := req.RequestWith(ctx, w.cl)
+		if err != nil {
+			return err
+		}
+		got := resp.Topics[0].Partitions[0]
+		at = got.Offset
+		return kerr.ErrorForCode(got.ErrorCode)
+	})
+	return at, err
 }
 
 const (
@@ -169,6 +184,11 @@ func (w *writer) create(ctx context.Context, name string, partitions int32, conf
 	}
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, err)
+	}
+	for i := range partitions {
+		if _, err := w.leader(ctx, cluster.Partition{Topic: name, Partition: i}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
