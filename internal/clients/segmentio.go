@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 )
@@ -10,6 +11,7 @@ import (
 func segmentio(ctx context.Context, o order, show func(record) bool) error {
 	r := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: o.brokers, Topic: o.topic, Partition: int(o.partition), IsolationLevel: kafka.ReadCommitted, MaxBytes: 32 << 20,
+		MaxWait: 500 * time.Millisecond, // closing waits for it
 	})
 	defer r.Close()
 	for {

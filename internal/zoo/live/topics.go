@@ -45,7 +45,11 @@ func (f *filler) transactions(ctx context.Context) (Topic, error) {
 		return t, err
 	}
 	for i, o := range []zoo.Options{{Settled: true}, {Batches: f.Batches / 2}, {Settled: true}} {
-		if err := f.write(ctx, t, int32(i), f.log(uint64(10+i), o)); err != nil {
+		l := f.log(uint64(10+i), o)
+		for use := uint64(100); !o.Settled && l.LastStable() == l.End; use++ {
+			l = f.log(use, o)
+		}
+		if err := f.write(ctx, t, int32(i), l); err != nil {
 			return t, err
 		}
 	}
