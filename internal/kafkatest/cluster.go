@@ -39,6 +39,7 @@ type core struct {
 	dir       string // everything the cluster writes
 	id        string
 	nodes     []*node    // by id - 1
+	zookeeper *zookeeper // nil where the nodes are controllers themselves
 	authority *authority // nil without TLS
 }
 
@@ -49,7 +50,7 @@ func newCore(o Options, java, libs, dir string) (*core, error) {
 	_, _ = rand.Read(id[:]) // never fails
 	id[0] = 'k'             // an id must not begin with '-'
 	c.id = base64.RawURLEncoding.EncodeToString(id[:])
-	ports, err := freePorts(3 * o.Nodes)
+	ports, err := freePorts(3*o.Nodes + 1)
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +63,9 @@ func newCore(o Options, java, libs, dir string) (*core, error) {
 			internalPort:   ports[3*i+1],
 			controllerPort: ports[3*i+2],
 		})
+	}
+	if c.release.zookeeper {
+		c.zookeeper = &zookeeper{core: c, dir: filepath.Join(dir, "zookeeper"), port: ports[3*o.Nodes]}
 	}
 	if o.TLS {
 		if c.authority, err = newAuthority(); err != nil {
@@ -119,10 +123,13 @@ func (c *core) CPUSeconds() float64 {
 	return sum.Seconds()
 }
 
-// close kills all nodes.
+// close kills all processes.
 func (c *core) close() {
 	for _, n := range c.nodes {
 		n.kill()
+	}
+	if c.zookeeper != nil {
+		c.zookeeper.kill()
 	}
 }
 
@@ -186,6 +193,11 @@ func (c *Cluster) Restart(id int) {
 		defer cancel()
 		if n.running() {
 			if err := n.stop(); err != nil {
+				return err
+			}
+		}
+		if c.zookeeper != nil {
+			if err := c.zookeeper.forgotten(ctx, id); err != nil {
 				return err
 			}
 		}

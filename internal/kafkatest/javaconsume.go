@@ -17,7 +17,8 @@ import (
 // gaps). It also covers the consumer's own start, hence not shorter.
 const javaIdleMillis = 15_000
 
-// JavaConsume reads with the console consumer of the cluster's own release and
+// JavaConsume reads with the console consumer of the cluster's own release (2.1.1,
+// whose own shows no offsets: with that of [DefaultVersion]) and
 // returns the lines by partition and offset. It takes about 3 s plus the time
 // of the records, and 15 s more where the last offsets of a partition hold
 // nothing to show. The read must end before ctx.
@@ -38,14 +39,14 @@ func (c *Cluster) JavaConsume(ctx context.Context, t testing.TB, s ConsumeSpec) 
 	return lines
 }
 
-func (c *core) javaArgs(s ConsumeSpec) []string {
+func (c *core) javaArgs(r release, s ConsumeSpec) []string {
 	const bytesClass = "org.apache.kafka.common.serialization.BytesDeserializer"
 	args := []string{
 		"--bootstrap-server", strings.Join(c.Bootstrap(), ","),
 		"--topic", s.Topic,
 		"--isolation-level", s.isolation(),
 		"--timeout-ms", strconv.Itoa(javaIdleMillis),
-		c.release.consumerConfigFlag, filepath.Join(c.dir, "client.properties"),
+		r.consumerConfigFlag, filepath.Join(c.dir, "client.properties"),
 	}
 	if s.Max > 0 {
 		args = append(args, "--max-messages", strconv.Itoa(s.Max))
@@ -60,14 +61,31 @@ func (c *core) javaArgs(s ConsumeSpec) []string {
 		"print.headers=true", "print.key=true", "print.value=true", "null.literal=" + Null,
 		"key.deserializer=" + bytesClass, "value.deserializer=" + bytesClass, "headers.deserializer=" + bytesClass,
 	} {
-		args = append(args, c.release.formatterFlag, p)
+		args = append(args, r.formatterFlag, p)
 	}
 	return args
 }
 
+// reader is the release whose console consumer is used, and the folder of its jars.
+func (c *core) reader(ctx context.Context) (release, string, error) {
+	if c.release.reader == "" {
+		return c.release, c.libs, nil
+	}
+	r := releases[c.release.reader]
+	libs, err := jars(ctx, c.release.reader)
+	if err != nil {
+		return r, "", err
+	}
+	return r, libs, os.WriteFile(filepath.Join(c.dir, r.logFile), []byte(r.logConfig), 0o644)
+}
+
 func (c *core) javaConsume(ctx context.Context, s ConsumeSpec, p *progress) ([]Line, error) {
-	cmd := c.class(filepath.Join(c.dir, "consumer.log"), []string{"-Xmx256m"},
-		"org.apache.kafka.tools.consumer.ConsoleConsumer", c.javaArgs(s)...)
+	reader, libs, err := c.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd := c.classOf(reader, libs, filepath.Join(c.dir, "consumer.log"), []string{"-Xmx256m"},
+		reader.consumer, c.javaArgs(reader, s)...)
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 
 var errNotRunning = errors.New("not running")
 
-// node is one broker and controller.
+// node is one broker, and its own controller where there is no ZooKeeper.
 type node struct {
 	*core
 	id                                       int
@@ -32,19 +32,28 @@ func (n *node) conf() string   { return filepath.Join(n.dir, "server.properties"
 
 // class returns the command that runs a Java class of the release.
 func (c *core) class(log string, jvm []string, class string, args ...string) *exec.Cmd {
+	return c.classOf(c.release, c.libs, log, jvm, class, args...)
+}
+
+// classOf is class of any release, whose jars are in libs.
+func (c *core) classOf(r release, libs, log string, jvm []string, class string, args ...string) *exec.Cmd {
 	line := append([]string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		c.release.logFlag + filepath.Join(c.dir, c.release.logFile), "-Dkafkatest.log=" + log}, jvm...)
-	line = append(line, "-cp", filepath.Join(c.libs, "*"), class)
+		r.logFlag + filepath.Join(c.dir, r.logFile), "-Dkafkatest.log=" + log}, jvm...)
+	line = append(line, "-cp", filepath.Join(libs, "*"), class)
 	return exec.Command(c.java, append(line, args...)...)
 }
 
-// format writes the node's configuration and prepares its log directory.
+// format writes the node's configuration and prepares its log directory, which a
+// broker of a ZooKeeper does by itself.
 func (n *node) format(ctx context.Context) error {
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return err
 	}
 	if err := os.WriteFile(n.conf(), n.serverProperties(n).bytes(), 0o600); err != nil {
 		return err
+	}
+	if n.zookeeper != nil {
+		return nil
 	}
 	args := []string{"format", "-t", n.core.id, "-c", n.conf()}
 	if o := n.options; o.SASL != "" && o.SASL != "PLAIN" {

@@ -14,23 +14,26 @@ import (
 type Options struct {
 	// Version is a Kafka release out of [Versions]. Default: DefaultVersion.
 	Version string
-	// Nodes is the number of brokers; each is a controller too. Default: 1.
+	// Nodes is the number of brokers. Each is a controller too; releases before 3
+	// have one ZooKeeper beside them instead. Default: 1.
 	Nodes int
 	// Config is added to server.properties of every node and wins over what
 	// stands there, which differs from Kafka's defaults in: no automatic
 	// topics, log.retention.ms=-1, broker.heartbeat.interval.ms=500,
-	// group.initial.rebalance.delay.ms=0, small internal topics. Default: none.
+	// group.initial.rebalance.delay.ms=0, small internal topics. With ZooKeeper
+	// broker.session.timeout.ms stands for zookeeper.session.timeout.ms.
+	// Default: none.
 	Config map[string]string
 	// SASL is the mechanism of the client listener: "PLAIN",
-	// "SCRAM-SHA-256" or "SCRAM-SHA-512". Brokers talk to each other on a
-	// listener without it. Default: no SASL.
+	// "SCRAM-SHA-256" or "SCRAM-SHA-512" (not with ZooKeeper). Brokers talk to
+	// each other on a listener without it. Default: no SASL.
 	SASL string
 	// User and Password are the one account of SASL.
 	// Default: "mirror" and "mirror-secret".
 	User, Password string
 	// TLS encrypts the client listener, with a certificate for 127.0.0.1 and
-	// localhost from the cluster's own authority ([Cluster.TLSConfig]).
-	// Default: off.
+	// localhost from the cluster's own authority ([Cluster.TLSConfig]). Kafka
+	// reads such certificates since 2.7. Default: off.
 	TLS bool
 	// JVM is added to the command line of every node, after the flags that
 	// make it small and quick to start. Default: none.
@@ -47,7 +50,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Password = cmp.Or(o.Password, "mirror-secret")
 	}
 	var errs []error
-	if _, ok := releases[o.Version]; !ok {
+	r, ok := releases[o.Version]
+	if !ok {
 		errs = append(errs, fmt.Errorf("Version %q is not one of %v", o.Version, Versions()))
 	}
 	if o.Nodes < 0 {
@@ -55,6 +59,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !slices.Contains([]string{"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, o.SASL) {
 		errs = append(errs, fmt.Errorf("SASL mechanism %q", o.SASL))
+	}
+	if r.zookeeper && strings.HasPrefix(o.SASL, "SCRAM") {
+		errs = append(errs, fmt.Errorf("SASL mechanism %q with ZooKeeper", o.SASL))
+	}
+	if r.jksOnly && o.TLS {
+		errs = append(errs, fmt.Errorf("TLS on %s, which reads no PEM files", o.Version))
 	}
 	return o, errors.Join(errs...)
 }

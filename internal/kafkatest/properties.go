@@ -21,29 +21,17 @@ func (p properties) bytes() []byte {
 	return []byte(b.String())
 }
 
-// serverProperties is the configuration of one node: broker and controller in
-// one process, small internal topics, no waiting for group members.
+// serverProperties is the configuration of one node: small internal topics, no
+// waiting for group members.
 func (c *core) serverProperties(n *node) properties {
-	voters := make([]string, 0, len(c.nodes))
-	for _, m := range c.nodes {
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", m.id, m.controllerPort))
-	}
 	replicas := strconv.Itoa(min(3, len(c.nodes)))
 	isr := strconv.Itoa(min(2, len(c.nodes)))
 	p := properties{
-		"process.roles":                  "broker,controller",
-		"node.id":                        strconv.Itoa(n.id),
-		"controller.quorum.voters":       strings.Join(voters, ","),
-		"controller.listener.names":      "CONTROLLER",
 		"inter.broker.listener.name":     "INTERNAL",
-		"listeners":                      fmt.Sprintf("CLIENT://127.0.0.1:%d,INTERNAL://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", n.clientPort, n.internalPort, n.controllerPort),
+		"listeners":                      fmt.Sprintf("CLIENT://127.0.0.1:%d,INTERNAL://127.0.0.1:%d", n.clientPort, n.internalPort),
 		"advertised.listeners":           fmt.Sprintf("CLIENT://127.0.0.1:%d,INTERNAL://127.0.0.1:%d", n.clientPort, n.internalPort),
 		"listener.security.protocol.map": "CLIENT:" + c.options.protocol() + ",INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"log.dirs":                       n.logDir(),
-
-		// Well below any session timeout that a test may choose: with the default
-		// of 2 s a timeout of 2 s fences brokers that are alive.
-		"broker.heartbeat.interval.ms": "500",
 
 		// Tests like fixed timestamps, of any year: no topic deletes by age
 		// unless it says so itself.
@@ -63,8 +51,32 @@ func (c *core) serverProperties(n *node) properties {
 	if c.authority != nil {
 		maps.Copy(p, c.authority.serverProperties())
 	}
+	if c.zookeeper != nil {
+		maps.Copy(p, c.zookeeper.brokerProperties(n))
+	} else {
+		maps.Copy(p, c.controllerProperties(n))
+	}
 	maps.Copy(p, c.options.Config)
 	return p
+}
+
+// controllerProperties make a node broker and controller in one process.
+func (c *core) controllerProperties(n *node) properties {
+	voters := make([]string, 0, len(c.nodes))
+	for _, m := range c.nodes {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", m.id, m.controllerPort))
+	}
+	return properties{
+		"process.roles":             "broker,controller",
+		"node.id":                   strconv.Itoa(n.id),
+		"controller.quorum.voters":  strings.Join(voters, ","),
+		"controller.listener.names": "CONTROLLER",
+		"listeners":                 fmt.Sprintf("CLIENT://127.0.0.1:%d,INTERNAL://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", n.clientPort, n.internalPort, n.controllerPort),
+
+		// Well below any session timeout that a test may choose: with the default
+		// of 2 s a timeout of 2 s fences brokers that are alive.
+		"broker.heartbeat.interval.ms": "500",
+	}
 }
 
 func (c *core) saslProperties() properties {

@@ -20,14 +20,23 @@ type release struct {
 	// logging is the file that lets only warnings through, and the JVM flag
 	// that names it (followed by the path).
 	logFile, logFlag, logConfig string
-	// The console consumer's names for its options, renamed in 4.2.
+	// consumer is the console consumer's class; its names for its options were
+	// changed in 4.2.
+	consumer                          string
 	formatterFlag, consumerConfigFlag string
+	// reader is the release whose console consumer reads this one. Default: its own.
+	reader string
+	// zookeeper: the brokers need one, and are no controllers' voters.
+	zookeeper bool
+	// jksOnly: no certificates in PEM files (before 2.7).
+	jksOnly bool
 }
 
 var log4j2 = release{
 	logFile:            "log4j2.xml",
 	logFlag:            "-Dlog4j2.configurationFile=",
 	logConfig:          log4j2Config,
+	consumer:           toolsConsumer,
 	formatterFlag:      "--formatter-property",
 	consumerConfigFlag: "--command-config",
 }
@@ -36,9 +45,12 @@ var reload4j = release{
 	logFile:            "log4j.properties",
 	logFlag:            "-Dlog4j.configuration=file:",
 	logConfig:          reload4jConfig,
+	consumer:           toolsConsumer,
 	formatterFlag:      "--property",
 	consumerConfigFlag: "--consumer.config",
 }
+
+const toolsConsumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 // releases holds every version that [Start] knows.
 var releases = map[string]release{
@@ -52,6 +64,28 @@ var releases = map[string]release{
 		artifact{"org.apache.kafka", "kafka_2.13", "3.9.1"},
 		artifact{"org.apache.kafka", "kafka-tools", "3.9.1"},
 	),
+	// The first release that can tell topics apart by id, but not in a fetch.
+	"2.8.2": reload4j.old("kafka.tools.ConsoleConsumer", "").with(
+		artifact{"org.apache.kafka", "kafka_2.13", "2.8.2"},
+		artifact{"ch.qos.reload4j", "reload4j", "1.2.19"},
+		artifact{"org.slf4j", "slf4j-reload4j", "1.7.36"},
+	),
+	// The oldest that a mirror reads from. Its own ZooKeeper client, 3.4.13, fails
+	// on Java 17, and its console consumer shows no offsets.
+	"2.1.1": reload4j.old("", DefaultVersion).jks().with(
+		artifact{"org.apache.zookeeper", "zookeeper", "3.5.9"},
+		artifact{"org.apache.kafka", "kafka_2.12", "2.1.1"},
+	),
+}
+
+func (r release) old(consumer, reader string) release {
+	r.zookeeper, r.consumer, r.reader = true, consumer, reader
+	return r
+}
+
+func (r release) jks() release {
+	r.jksOnly = true
+	return r
 }
 
 func (r release) with(a ...artifact) release {

@@ -16,7 +16,8 @@ import (
 // Start starts a cluster, waits until every node knows all others, and ends it
 // with the test. Jars come from a cache folder (KAFKATEST_CACHE, by default
 // clustermirror-kafkatest in the user's cache folder), filled by Maven on
-// first use. Without Java or Maven the test is skipped, or fails if
+// first use. Releases before 3 get a ZooKeeper, which no fault touches: it ends
+// with the cluster. Without Java or Maven the test is skipped, or fails if
 // KAFKATEST_REQUIRED is set.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
@@ -87,6 +88,11 @@ func startCore(ctx context.Context, o Options, dir string) (*core, error) {
 func (c *core) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("cluster start timed out"))
 	defer cancel()
+	if c.zookeeper != nil {
+		if err := c.zookeeper.start(ctx); err != nil {
+			return err
+		}
+	}
 	var g errgroup.Group
 	for _, n := range c.nodes {
 		g.Go(func() error {
@@ -102,5 +108,8 @@ func (c *core) start(ctx context.Context) error {
 	for _, n := range c.nodes {
 		g.Go(func() error { return c.ready(ctx, n) })
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || c.zookeeper == nil {
+		return err
+	}
+	return c.learnID(ctx)
 }
