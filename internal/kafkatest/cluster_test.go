@@ -39,6 +39,9 @@ func TestOneNode(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(c.LogDir(1), "a-1", "00000000000000000000.log")); err != nil {
 				t.Error(err)
 			}
+			if c.release.zookeeper {
+				oldFormats(t, c)
+			}
 		})
 	}
 }

@@ -42,6 +42,28 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int32, repli
 	})
 }
 
+// Configure replaces all settings of a topic. Brokers with a ZooKeeper learn of it
+// a little later.
+func (c *Cluster) Configure(t testing.TB, topic string, configs map[string]string) {
+	t.Helper()
+	resource := kmsg.NewAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	for _, k := range slices.Sorted(maps.Keys(configs)) {
+		config := kmsg.NewAlterConfigsRequestResourceConfig()
+		config.Name, config.Value = k, kmsg.StringPtr(configs[k])
+		resource.Configs = append(resource.Configs, config)
+	}
+	req := kmsg.NewPtrAlterConfigsRequest()
+	req.Resources = append(req.Resources, resource)
+	resp, err := req.RequestWith(t.Context(), c.Client(t))
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("configuring topic %s: %v", topic, err)
+	}
+}
+
 // leaders returns nil when every reachable node knows a leader of every
 // partition.
 func leaders(ctx context.Context, cl *kgo.Client, topic string, partitions int32) error {
