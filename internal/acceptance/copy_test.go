@@ -24,7 +24,11 @@ func codecs() []kgo.CompressionCodec {
 // keys, headers, nulls and old timestamps, are the same on both clusters (I1),
 // for our own comparison and for the Java consumer and librdkafka.
 func TestCopy(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	versions := []string{"4.4.0", "3.9.1"}
+	if v := sourceVersion(); v != "" {
+		versions = []string{v}
+	}
+	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			src := kafkatest.Shared(t, kafkatest.Options{Version: version})
 			dst := destination(t)

@@ -27,7 +27,7 @@ func oldFormats(t *testing.T, c *Cluster) {
 		c.Configure(t, topic, map[string]string{"message.format.version": version})
 		// The brokers learn of it some time: a record is written until one has the format.
 		Eventually(t, 30*time.Second, func(ctx context.Context) error {
-			c.Load(ctx, t, LoadSpec{Topic: topic, First: len(want), Records: 1})
+			c.Load(t.Context(), t, LoadSpec{Topic: topic, First: len(want), Records: 1})
 			_, got := rawFormat(ctx, t, cl, topic, int64(len(want)))
 			if want = append(want, got); int(got) != magic {
 				return fmt.Errorf("format %d, want %d", got, magic)
