@@ -35,30 +35,41 @@ type inflater struct {
 // not compressed, otherwise of the inflater's buffer, valid until the next call.
 func (f *inflater) inflate(h Header, limit int) ([]byte, error) {
 	payload := h[HeaderSize:h.Length()]
-	var err error
-	switch f.buf = f.buf[:0]; h.Codec() {
-	case None:
-		if len(payload) > limit {
+	if h.Codec() != None {
+		var err error
+		payload, err = f.unpack(h.Codec(), payload, limit)
+		switch {
+		case errors.Is(err, ErrLimit):
 			return nil, tooLarge(h, limit)
+		case errors.Is(err, errCodec):
+			return nil, corrupt("batch at offset %d: %v", h.Base(), h.Codec())
+		case err != nil:
+			return nil, corrupt("batch at offset %d: %v: %v", h.Base(), h.Codec(), err)
 		}
-		return payload, nil
+	}
+	if len(payload) > limit {
+		return nil, tooLarge(h, limit)
+	}
+	return payload, nil
+}
+
+var errCodec = errors.New("no such codec")
+
+// unpack gives what a codec has compressed, in the inflater's buffer. The error is
+// ErrLimit, errCodec or the decompressor's own.
+func (f *inflater) unpack(codec Codec, b []byte, limit int) (_ []byte, err error) {
+	switch f.buf = f.buf[:0]; codec {
 	case Snappy:
-		err = f.snappy(payload, limit)
+		err = f.snappy(b, limit)
 	case Gzip, LZ4, Zstd:
 		var r io.Reader
-		if r, err = f.open(h.Codec(), payload); err == nil {
+		if r, err = f.open(codec, b); err == nil {
 			err = f.read(r, limit)
 		}
 	default:
-		return nil, corrupt("batch at offset %d: %v", h.Base(), h.Codec())
+		err = errCodec
 	}
-	if errors.Is(err, ErrLimit) {
-		return nil, tooLarge(h, limit)
-	}
-	if err != nil {
-		return nil, corrupt("batch at offset %d: %v: %v", h.Base(), h.Codec(), err)
-	}
-	return f.buf, nil
+	return f.buf, err
 }
 
 func tooLarge(h Header, limit int) error {

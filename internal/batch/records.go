@@ -69,12 +69,12 @@ func (d *Decoder) Next() bool {
 	}
 	if d.seen == d.h.Count() {
 		if n := len(d.cursor.b); n > 0 {
-			d.err = corrupt("batch at offset %d: %d bytes after its %d records", d.h.Base(), n, d.seen)
+			d.err = misnumbered("batch at offset %d: %d bytes after its %d records", d.h.Base(), n, d.seen)
 		}
 		return false
 	}
 	if len(d.cursor.b) == 0 {
-		d.err = corrupt("batch at offset %d: header says %d records, %d are there", d.h.Base(), d.h.Count(), d.seen)
+		d.err = misnumbered("batch at offset %d: header says %d records, %d are there", d.h.Base(), d.h.Count(), d.seen)
 		return false
 	}
 	body := cursor{b: d.cursor.take(d.cursor.varint32())}
@@ -125,7 +125,7 @@ func (d *Decoder) parse(c *cursor) {
 func (d *Decoder) Record() Record { return d.record }
 
 // Err is why the records ended early: it wraps cluster.ErrCorrupt (with the place
-// and what is wrong), cluster.ErrOldFormat or ErrLimit. Nil when all records that
+// and what is wrong; ErrNumbering where the count is), cluster.ErrOldFormat or ErrLimit. Nil when all records that
 // the header promises were read and nothing was left over.
 func (d *Decoder) Err() error { return d.err }
 
