@@ -8,6 +8,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/offsets"
 )
 
@@ -21,6 +22,9 @@ type Events struct {
 	// Stalled: a partition stands still though the source has more and no error is
 	// known.
 	Stalled func(StalledEvent)
+	// Held: a transaction that is open at the source keeps a partition from going on. It
+	// is told once for each such transaction that lasts as long as a stall would.
+	Held func(HeldEvent)
 	// Trimmed: a destination log start followed the source's.
 	Trimmed func(TrimmedEvent)
 	// Skipped: records were deleted at the source before they were copied.
@@ -51,6 +55,13 @@ type StalledEvent struct {
 	Mirror    string
 	Partition cluster.Partition
 	Since     time.Duration
+}
+
+// HeldEvent is a partition that waits for a transaction of the source to end.
+type HeldEvent struct {
+	Mirror    string
+	Partition cluster.Partition
+	fetcher.Held
 }
 
 // TrimmedEvent is a destination log start that was moved up.

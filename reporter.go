@@ -6,6 +6,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
 )
 
 // reporter passes the fetcher's findings to the coordinator.
@@ -46,6 +47,10 @@ func (r reporter) RaiseNeeded(p cluster.Partition, _ int32) {
 
 func (r reporter) Stalled(p cluster.Partition, since time.Duration) {
 	emit(r.m.events, r.m.opts.Events.Stalled, StalledEvent{Mirror: r.m.name, Partition: p, Since: since})
+}
+
+func (r reporter) Held(p cluster.Partition, held fetcher.Held) {
+	emit(r.m.events, r.m.opts.Events.Held, HeldEvent{Mirror: r.m.name, Partition: p, Held: held})
 }
 
 func (r reporter) Trimmed(p cluster.Partition, to int64) {

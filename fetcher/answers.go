@@ -50,6 +50,9 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 	if a.resp.RoundTrip >= longRound && int64(total) >= int64(s.respMax)*3/4 {
 		s.respMax = max(s.respMax, int32(min(int64(s.respMax)*2, s.f.opts.BudgetBytes/4, largestAnswer)))
 	}
+	if total == 0 {
+		s.probe(ctx)
+	}
 	s.recovered()
 }
 
@@ -87,11 +90,15 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		s.onPartError(ctx, t, part)
 		return
 	}
-	if t.board.Source.Load() <= t.board.LogEnd.Load() { // until now it could not stand still
+	if t.readable() <= t.board.LogEnd.Load() { // until now it could not stand still
 		t.movedAt, t.stalled = now, false
 	}
 	t.board.Source.Store(part.HighWatermark)
 	t.board.LogStart.Store(part.LogStart)
+	if s.f.traits.Fills {
+		s.seen.read(part)
+		s.onStable(t, part)
+	}
 	if part.Diverging.EndOffset >= 0 {
 		s.fail(t, &cluster.OffsetError{
 			Partition: t.partition, Span: cluster.Span{From: min(part.Diverging.EndOffset, t.next), To: t.next}, Err: cluster.ErrTruncated,
@@ -107,6 +114,9 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		s.ahead(t, part.LogStart)
 	}
 	if s.mine(t) {
+		if s.f.traits.Fills {
+			s.suspect(t, part)
+		}
 		s.trim(ctx, t)
 	}
 }
@@ -130,7 +140,7 @@ func (s *session) takeAll(t *tracker, records []byte, from *response) {
 	w := batch.Walk(records)
 	r := newRun(s, t, from)
 	how, err := outcome(0), error(nil)
-	r.batches, how, err = t.take(&w, r.batches, s.f.traits)
+	r.batches, how, err = t.take(&w, r.batches, s.f.traits, &s.seen)
 	s.tellSkipped(t)
 	s.dispatch(t, r)
 	switch how {
@@ -157,7 +167,7 @@ func (s *session) hold(t *tracker, w *batch.Walker, from *response) {
 	*w = before
 	t.begin(epoch)
 	r := newRun(s, t, from)
-	r.batches, _, _ = t.take(w, r.batches, s.f.traits) // the first was found good before; what stops it then is found again
+	r.batches, _, _ = t.take(w, r.batches, s.f.traits, &s.seen) // the first was found good before; what stops it then is found again
 	s.tellSkipped(t)
 	t.held = r
 	c := claim{t: t, gen: t.gen, last: last, epoch: epoch, start: start}

@@ -150,7 +150,7 @@ func FuzzTake(f *testing.F) {
 		tr := newTracker(Assignment{Stretch: Stretch{Partition: part(0)}, Next: next, LastEpoch: epoch}, 1)
 		tr.leader.Epoch = 5
 		w := batch.Walk(b)
-		got, how, err := tr.take(&w, nil, Traits{})
+		got, how, err := tr.take(&w, nil, Traits{}, &visibility{})
 		if (how == bad) != (err != nil) {
 			t.Fatalf("outcome %d with error %v", how, err)
 		}

@@ -38,6 +38,7 @@ type notes struct {
 	hold    bool
 	skipped []skipTold
 	raises  map[cluster.Partition]int32
+	held    []Held
 }
 
 type skipTold struct {
@@ -74,6 +75,7 @@ func (n *notes) Failed(p cluster.Partition, err error) {
 	n.note(func() { n.failed[p] = err })
 }
 func (n *notes) Stalled(p cluster.Partition, _ time.Duration) { n.note(func() { n.stalled[p]++ }) }
+func (n *notes) Held(p cluster.Partition, h Held)             { n.note(func() { n.held = append(n.held, h) }) }
 func (n *notes) Trimmed(p cluster.Partition, to int64)        { n.note(func() { n.trimmed[p] = to }) }
 
 func (n *notes) Skipped(p cluster.Partition, span cluster.Span) {

@@ -18,6 +18,7 @@ type Progress struct {
 	Batches  atomic.Int64
 	Bytes    atomic.Int64 // as on the wire, compressed
 	Skipped  atomic.Int64 // offsets that the source deleted before they were copied
+	Filled   atomic.Int64 // offsets that were filled since the process began, for the source has no record there
 	// Truncated is the offsets that were cut from the destination's log. Whoever cuts
 	// adds to it.
 	Truncated atomic.Int64
@@ -29,6 +30,7 @@ type Progress struct {
 	Landed  atomic.Int64 // last success, milliseconds since 1970; 0 before the first
 	Newest  atomic.Int64 // timestamp of the newest record copied, milliseconds; 0 before the first
 	trouble atomic.Pointer[error]
+	held    atomic.Pointer[Held]
 }
 
 // Trouble is why the partition makes no progress just now, nil when nothing is
@@ -48,6 +50,13 @@ func (p *Progress) setTrouble(err error) {
 	p.trouble.Store(&err)
 }
 
+// Held says which transaction at the source keeps the partition from going on, nil
+// when none does. Nothing is wrong then, and no Trouble is shown. It takes some seconds
+// to be noticed.
+func (p *Progress) Held() *Held { return p.held.Load() }
+
+func (p *Progress) setHeld(h *Held) { p.held.Store(h) }
+
 // count adds what of an answered run has landed.
 func (p *Progress) count(r *run) {
 	landed := r.batches
@@ -57,14 +66,20 @@ func (p *Progress) count(r *run) {
 	if len(landed) == 0 {
 		return
 	}
-	records, size := int64(0), int64(0)
+	records, filled, size, batches := int64(0), int64(0), int64(0), int64(0)
 	for i := range landed {
-		records += landed[i].Next - landed[i].Base
+		if n := landed[i].Next - landed[i].Base; landed[i].Hole() {
+			filled += n
+		} else {
+			records += n
+			batches++
+		}
 		size += int64(len(landed[i].Bytes))
 	}
 	p.Landed.Store(time.Now().UnixMilli())
 	p.Records.Add(records)
-	p.Batches.Add(int64(len(landed)))
+	p.Filled.Add(filled)
+	p.Batches.Add(batches)
 	p.Bytes.Add(size)
 	if ts := landed[len(landed)-1].MaxTimestamp; ts > 0 {
 		p.Newest.Store(ts)
@@ -88,6 +103,9 @@ type Report interface {
 	// Stalled: nothing has landed for that long, though the source has more (or
 	// its broker does not answer) and no error is known. Told once until it moves.
 	Stalled(p cluster.Partition, since time.Duration)
+	// Held: a transaction that is open at the source has kept the partition from going
+	// on for as long as Stalled takes. Told once for each last stable offset.
+	Held(p cluster.Partition, held Held)
 	// Trimmed: the destination's log start followed the source's.
 	Trimmed(p cluster.Partition, to int64)
 }

@@ -23,6 +23,7 @@ func (s *session) ask(now time.Time) {
 	s.collect(now, share)
 	req := &s.request
 	req.MaxWait, req.MinBytes = s.wait(now), 1
+	req.Committed = s.f.traits.Fills
 	req.MaxBytes = s.f.budget.bound(s.respMax, s.f.brokers.Load())
 	s.asking, s.opened, s.askedAt = true, true, now
 	s.asks <- req // has room: nothing else is under way

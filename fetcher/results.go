@@ -191,7 +191,10 @@ func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 	silent := silence >= after
 	for p, t := range s.trackers {
 		s.trim(ctx, t)
-		more := t.board.Source.Load() > t.board.LogEnd.Load()
+		if s.f.traits.Fills {
+			s.lookHeld(t, now)
+		}
+		more := t.readable() > t.board.LogEnd.Load()
 		switch still := max(now.Sub(t.movedAt), silence); {
 		case t.board.Trouble() != nil:
 		case !more && !silent:
@@ -201,6 +204,8 @@ func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 			s.f.report.Stalled(p, still)
 		}
 	}
+	s.askHolders(ctx)
+	s.probe(ctx)
 }
 
 // move gives up a partition that this broker does not lead any more. Whoever

@@ -41,6 +41,15 @@ type Reader interface {
 	Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error)
 }
 
+// CommittedReader is the optional ability of a Reader to say what was aborted. A
+// destination with Traits.Fills is compared with its source by what readers of committed
+// records see, for which both need it where there are transactions.
+type CommittedReader interface {
+	// ReadCommitted is Read, but only up to the last stable offset; the aborted
+	// transactions are those that have records in what it returns.
+	ReadCommitted(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, []AbortedTransaction, error)
+}
+
 // LeaderAnswer answers one partition of Leaders.
 type LeaderAnswer struct {
 	cluster.Leader
@@ -153,7 +162,10 @@ type Traits struct {
 	// between and behind the others. Batches with fewer records than offsets are handed
 	// over as they are; those of committed transactions too, and the destination takes
 	// their transactional bit away. Nothing of an aborted transaction is handed over.
-	Fills       bool
+	Fills bool
+	// OldFormats: takes messages of formats 0 and 1 as they are. Elsewhere they are
+	// converted to record batches, which readers see the same records in.
+	OldFormats  bool
 	KeepsEpochs bool // its log keeps the source's leader epochs
 	ReadOnly    bool // clients cannot write into a mirror topic by themselves
 	Truncation  Truncation

@@ -22,6 +22,9 @@ type session struct {
 	claims   []claim    // the source is to be asked about
 	compares bool       // the broker compares epochs itself
 	troubled []*tracker // show an error; each at most once
+	suspects []*tracker // may be at a trailing hole; each at most once
+	holds    []*tracker // the source is to be asked what holds them
+	seen     visibility // of the part of an answer that is being taken
 	members  int        // partitions the broker's session knows
 	gone     []cluster.Partition
 
@@ -53,6 +56,8 @@ type message struct {
 	trim   *trimmed
 	reason *judged
 	proof  *proven
+	probe  *probed
+	holder *holder
 }
 
 // evicted is a partition that the router has to give up.
@@ -164,6 +169,10 @@ func (s *session) handle(ctx context.Context, m message) {
 		s.onJudged(m.reason)
 	case m.proof != nil:
 		s.onProven(m.proof)
+	case m.probe != nil:
+		s.onProbed(m.probe)
+	case m.holder != nil:
+		s.onHolder(m.holder)
 	}
 }
 
@@ -197,6 +206,7 @@ func (s *session) letGo(m message) {
 func (s *session) leave(t *tracker) {
 	delete(s.trackers, t.partition)
 	t.gen++
+	t.letUp()
 	s.dropHeld(t)
 	s.setWaiting(t, false)
 	if t.member {

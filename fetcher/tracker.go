@@ -2,6 +2,7 @@ package fetcher
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -60,6 +61,13 @@ type tracker struct {
 	trimmed   int64     // source log start that the destination was trimmed to
 	trimAfter time.Time // no further try before, after a failed one
 
+	stable    int64 // the source's last stable offset, where committed records are fetched; else far away
+	suspected bool  // stands in the session's list of those that may be at a trailing hole
+	probing   bool  // the source is asked about it
+	heldAt    int64 // last stable offset at which it was found to be held; -1: it is not
+	heldFrom  time.Time
+	heldTold  bool
+
 	movedAt time.Time // last time something landed
 	stalled bool      // reported as stalled
 }
@@ -68,7 +76,7 @@ func newTracker(a Assignment, want int32) *tracker {
 	t := &tracker{
 		partition: a.Stretch.Partition, topicID: a.TopicID, board: a.Progress, stretch: a.Stretch, next: a.Next,
 		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
-		landed: a.Next,
+		landed: a.Next, stable: math.MaxInt64, heldAt: -1,
 	}
 	t.stretch.New = false
 	t.far = a.RoundTrip >= longRound
@@ -87,7 +95,7 @@ func (t *tracker) again() *tracker {
 	return &tracker{
 		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
 		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
-		landed: t.landed, leap: t.leap, told: t.told,
+		landed: t.landed, leap: t.leap, told: t.told, stable: math.MaxInt64, heldAt: -1,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
 		phase: learning, unsure: true,
 	}
@@ -141,15 +149,23 @@ const (
 
 // take reads the batches that continue the log from rest and appends them to
 // into. It stops before the first batch that begins a new epoch, and at the
-// first that cannot be mirrored. It does not allocate, but for errors.
-func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]cluster.Batch, outcome, error) {
+// first that cannot be mirrored. It does not allocate, but for errors, and for a batch
+// that the position is inside of. What readers see is asked of seen where the destination
+// fills what they do not.
+func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, seen *visibility) ([]cluster.Batch, outcome, error) {
 	ceiling := t.ceiling(traits)
 	for before := *w; w.Next(); before = *w {
 		h := w.Header()
 		if h.Magic() != 2 {
 			return into, bad, t.err(h.Base(), h.Base()+1, cluster.ErrOldFormat, fmt.Sprintf("magic %d", h.Magic()))
 		}
+		if traits.Fills && seen.open(h) {
+			break
+		}
 		if h.Next() <= t.next { // the answer begins before the position
+			if traits.Fills {
+				seen.hides(h)
+			}
 			continue
 		}
 		if err := t.check(h, traits); err != nil {
@@ -170,12 +186,17 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits) ([]
 			return into, bad, t.err(h.Base(), h.Next(), cluster.ErrDiverged,
 				fmt.Sprintf("source epoch went back from %d to %d", t.lastEpoch, epoch))
 		}
-		if h.Base() > t.next {
-			t.skipTo(min(h.Base(), t.board.LogStart.Load()))
+		if traits.Fills {
+			var err error
+			if into, err = t.fill(into, h, seen); err != nil {
+				return into, bad, err
+			}
+		} else {
+			if h.Base() > t.next {
+				t.skipTo(min(h.Base(), t.board.LogStart.Load()))
+			}
+			into = append(into, t.batch(h))
 		}
-		into = append(into, cluster.Batch{
-			Base: h.Base(), Next: h.Next(), Epoch: epoch, MaxTimestamp: h.MaxTimestamp(), Bytes: h,
-		})
 		t.next, t.dirty = h.Next(), true
 		t.largest = max(t.largest, int32(len(h)))
 	}
@@ -199,12 +220,12 @@ func (t *tracker) check(h batch.Header, traits Traits) error {
 		return t.err(t.next, h.Base(), cluster.ErrRetention, "")
 	case h.Base() > t.next && !traits.Gaps:
 		return t.err(t.next, h.Base(), cluster.ErrGap, "")
-	case h.Base() < t.next:
+	case h.Base() < t.next && !traits.Fills:
 		return t.err(t.next, h.Next(), cluster.ErrDiverged,
 			fmt.Sprintf("destination log ends inside the source batch [%d,%d)", h.Base(), h.Next()))
-	case h.Control() && !traits.ControlBatches:
+	case h.Control() && !traits.ControlBatches && !traits.Fills:
 		return t.err(h.Base(), h.Next(), cluster.ErrControlBatch, "")
-	case h.Transactional() && !traits.ControlBatches:
+	case h.Transactional() && !traits.ControlBatches && !traits.Fills:
 		return t.err(h.Base(), h.Next(), cluster.ErrTransactional, "")
 	case h.LogAppendTime() && !traits.LogAppendTime:
 		return t.err(h.Base(), h.Next(), cluster.ErrLogAppendTime, "")
