@@ -61,6 +61,10 @@ func (s *session) ahead(t *tracker, start int64) {
 		s.fail(t, t.err(t.next, start, cluster.ErrRetention, "nothing is left in the source log"))
 		return
 	}
+	if s.f.traits.Fills {
+		s.fillTo(t, start)
+		return
+	}
 	t.skipTo(start)
 	s.tellSkipped(t)
 	t.board.LogEnd.Store(t.shown())

@@ -32,7 +32,8 @@ type destinationLog struct {
 	high       int64 // -1: the end
 	batches    []sourceBatch
 	landed     map[int64]int // appends by base offset
-	refusing   bool          // after an error, until Ends
+	gone       map[int64]bool
+	refusing   bool // after an error, until Ends
 	queue      []*appending
 	working    bool
 	delay      time.Duration
@@ -55,6 +56,8 @@ type destinationLog struct {
 type fault struct {
 	err   error
 	lands bool // the batches land all the same
+	// torn: the last of them only up to one of its records
+	torn bool
 }
 
 type appending struct {
@@ -71,7 +74,7 @@ func newDestination(t testing.TB) *destination {
 // log holds the lock.
 func (d *destination) log(p cluster.Partition) *destinationLog {
 	if d.logs[p] == nil {
-		d.logs[p] = &destinationLog{high: -1, landed: map[int64]int{}}
+		d.logs[p] = &destinationLog{high: -1, landed: map[int64]int{}, gone: map[int64]bool{}}
 	}
 	return d.logs[p]
 }
@@ -105,6 +108,9 @@ func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, free 
 	}
 	for _, b := range batches {
 		l.waiting += int64(len(b.Bytes))
+		if b.Hole() && d.traits.Fills {
+			continue
+		}
 		if err := batch.Header(b.Bytes).Check(); err != nil {
 			d.t.Errorf("%v: handed over: %v", p, err)
 		}
@@ -138,7 +144,7 @@ func (d *destination) work(p cluster.Partition, l *destinationLog) {
 			continue
 		}
 		l.queue = l.queue[1:]
-		res := l.decide(p, a, d.traits.Gaps)
+		res := l.decide(p, a, d.traits.Gaps && !d.traits.Fills)
 		d.mu.Unlock()
 		a.end(res)
 	}
@@ -176,8 +182,13 @@ func (l *destinationLog) decide(p cluster.Partition, a *appending, gaps bool) Re
 				res.Err = cluster.ErrOutOfOrder
 				return res
 			}
+			if f.torn && b.Base == a.batches[len(a.batches)-1].Base {
+				l.tear(b)
+				break
+			}
 			l.batches = append(l.batches, sourceBatch{b.Base, b.Next, b.Epoch, slices.Clone(b.Bytes)})
 			l.landed[b.Base]++
+			l.gone[b.Base] = b.Gone
 			l.end, l.ours = b.Next, true
 			if f.err == nil {
 				res.Batches, res.Next = res.Batches+1, b.Next
@@ -296,4 +307,27 @@ func (d *destination) close() {
 		d.answer(p)
 	}
 	d.wg.Wait()
+}
+
+// tear appends a batch up to its second record only, as a destination does that takes
+// batches apart and is stopped between two pieces.
+func (l *destinationLog) tear(b cluster.Batch) {
+	to, bytes := b.Base+(b.Next-b.Base)/2, []byte(nil)
+	if !b.Hole() {
+		var rs []batch.Record
+		if err := batch.Decode(b.Bytes, func(r batch.Record) error {
+			if r.Offset < to {
+				r.Key, r.Value = slices.Clone(r.Key), slices.Clone(r.Value)
+				rs = append(rs, r)
+			}
+			return nil
+		}); err != nil {
+			panic(err)
+		}
+		bytes = batch.Encode(batch.Spec{Base: b.Base, LeaderEpoch: b.Epoch, Records: rs, Next: to})
+	}
+	if to > b.Base {
+		l.batches = append(l.batches, sourceBatch{b.Base, to, b.Epoch, bytes})
+		l.end, l.ours = to, true
+	}
 }

@@ -21,12 +21,15 @@ type sourceSession struct {
 	parts   map[cluster.Partition]*member
 	once    sync.Once
 	closed  chan struct{}
+	// committed: see FetchRequest
+	committed bool
 }
 
 type member struct {
 	Want
 	told     bool
 	toldHigh int64
+	toldLSO  int64
 	toldLow  int64
 }
 
@@ -45,6 +48,7 @@ func (s *sourceSession) Fetch(ctx context.Context, req *FetchRequest) (*FetchRes
 	c.mu.Lock()
 	b.fetches++
 	b.changes += len(req.Changed)
+	s.committed = req.Committed
 	b.maxWaits = append(b.maxWaits, req.MaxWait)
 	for _, w := range req.Changed {
 		m := s.parts[w.Partition]
@@ -148,10 +152,10 @@ func (s *sourceSession) answer(maxBytes int) *FetchResponse {
 	for _, m := range s.order {
 		f := s.one(m, maxBytes-len(buf), len(buf) == 0)
 		news := f.Err != nil || len(f.Records) > 0 || f.Diverging.EndOffset >= 0
-		if !news && m.told && m.toldHigh == f.HighWatermark && m.toldLow == f.LogStart {
+		if !news && m.told && m.toldHigh == f.HighWatermark && m.toldLSO == f.LastStable && m.toldLow == f.LogStart {
 			continue
 		}
-		m.told, m.toldHigh, m.toldLow = f.Err == nil, f.HighWatermark, f.LogStart
+		m.told, m.toldHigh, m.toldLSO, m.toldLow = f.Err == nil, f.HighWatermark, f.LastStable, f.LogStart
 		buf = append(buf, f.Records...)
 		resp.Partitions = append(resp.Partitions, f)
 	}
@@ -243,6 +247,9 @@ func (s *sourceSession) read(f *Fetched, l *sourceLog, m *member, room int, firs
 		}
 		f.Records = append(f.Records, bytes...)
 		room -= len(b.bytes)
+	}
+	if s.committed {
+		l.committed(f, m.Offset)
 	}
 }
 

@@ -57,6 +57,7 @@ type sourceLog struct {
 	epochErrs      []error // answered to EpochEnds first
 	epochAsked     []int32
 	reads          int
+	all            []sourceBatch // with what compaction has removed; nil: the same as batches
 }
 
 type sourceBatch struct {
@@ -129,6 +130,9 @@ func plain(base int64, n, size int, epoch int32) []byte {
 }
 
 func (l *sourceLog) end() int64 {
+	if len(l.all) > 0 {
+		return l.all[len(l.all)-1].next
+	}
 	if len(l.batches) == 0 {
 		return l.start
 	}
@@ -138,6 +142,9 @@ func (l *sourceLog) end() int64 {
 func (l *sourceLog) append(b []byte) {
 	h := batch.Header(b)
 	l.batches = append(l.batches, sourceBatch{h.Base(), h.Next(), h.LeaderEpoch(), b})
+	if l.all != nil {
+		l.all = append(l.all, l.batches[len(l.batches)-1])
+	}
 }
 
 // cut drops the tail from offset on, as an unclean election does.

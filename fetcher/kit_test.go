@@ -119,10 +119,13 @@ func inWorld(t *testing.T, opts Options, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) { live(t, opts, test) })
 }
 
-func live(t testing.TB, opts Options, test func(w *world)) {
+func live(t testing.TB, opts Options, test func(w *world)) { liveWith(t, Traits{}, opts, test) }
+
+func liveWith(t testing.TB, traits Traits, opts Options, test func(w *world)) {
 	w := &world{
 		t: t, src: newSource(t, 1, 2, 3), dst: newDestination(t), notes: newNotes(), boards: map[cluster.Partition]*Progress{},
 	}
+	w.dst.traits = traits
 	w.f = New(w.src, w.dst, w.notes, opts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
