@@ -149,11 +149,27 @@ func TestConvertAppendTimes(t *testing.T) {
 	}
 }
 
+// Format 0 has no timestamps, whatever the bit says that format 1 has.
+func TestConvertFormat0HasNoTime(t *testing.T) {
+	stray := zoo.OldWrapper(0, batch.Gzip, 5, []batch.Record{{Offset: 5}}, -1)
+	stray[17] |= 1 << 3
+	c := batch.Converter{KeepAppendTime: true}
+	out, err := c.Convert(append(mend(stray), zoo.OldMessage(0, batch.Record{Offset: 6}, true)...))
+	if err != nil || len(out) != 2 {
+		t.Fatal(len(out), err)
+	}
+	for _, h := range out {
+		if rs, _ := seen(t, h); h.LogAppendTime() || len(rs) != 1 || rs[0].Timestamp != -1 {
+			t.Errorf("append time %v, %+v", h.LogAppendTime(), rs)
+		}
+	}
+}
+
 // Frames of format 0 have a header checksum that is wrong, or right, or that of a longer
 // header; in format 1 it must be right.
 func TestConvertLZ4Checksum(t *testing.T) {
-	inner := zoo.OldMessage(0, batch.Record{Offset: 7, Value: []byte("v")}, false)
-	frame := func(size bool) []byte {
+	frame := func(format int8, size bool) []byte {
+		inner := zoo.OldMessage(format, batch.Record{Offset: 7, Value: []byte("v")}, false)
 		var out bytes.Buffer
 		w := lz4.NewWriter(&out)
 		if size {
@@ -175,7 +191,7 @@ func TestConvertLZ4Checksum(t *testing.T) {
 			at += 8
 		}
 		for _, flip := range []byte{0, 1, 0x80, 0xff} {
-			b := frame(size)
+			b := frame(0, size)
 			b[at] ^= flip
 			in := wrap(0, byte(batch.LZ4), 7, b)
 			before := bytes.Clone(in)
@@ -192,13 +208,13 @@ func TestConvertLZ4Checksum(t *testing.T) {
 			}
 		}
 	}
-	b := frame(false)
+	b := frame(1, false)
 	b[6] ^= 1
-	if _, err := new(batch.Converter).Convert(wrap(1, byte(batch.LZ4), 7, b)); !errors.Is(err, cluster.ErrCorrupt) {
+	if _, err := new(batch.Converter).Convert(wrap(1, byte(batch.LZ4), 7, b)); !errors.Is(err, cluster.ErrCorrupt) || !strings.Contains(err.Error(), "offset 7: lz4: ") {
 		t.Errorf("format 1 with a wrong header checksum: %v", err)
 	}
 	for n := range 15 { // too short for a header
-		if _, err := new(batch.Converter).Convert(wrap(0, byte(batch.LZ4), 7, frame(true)[:n])); !errors.Is(err, cluster.ErrCorrupt) {
+		if _, err := new(batch.Converter).Convert(wrap(0, byte(batch.LZ4), 7, frame(0, true)[:n])); !errors.Is(err, cluster.ErrCorrupt) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

@@ -1,6 +1,10 @@
 package batch
 
-import "github.com/clustermirror/mirror/cluster"
+import (
+	"slices"
+
+	"github.com/clustermirror/mirror/cluster"
+)
 
 // phantomOverhead is more than what a phantom takes besides its key.
 const phantomOverhead = 30
@@ -17,21 +21,21 @@ func (c *Converter) WithPhantoms(into []cluster.Batch, b cluster.Batch) ([]clust
 	if b.Hole() {
 		p := mix{c: c, b: b, builder: c.build(emptyLike(b)), out: into, at: b.Base, timestamp: b.MaxTimestamp}
 		p.fill(b.Next)
-		p.cut()
-		for i := range p.out[len(into):] {
-			p.out[len(into)+i].Gone = b.Gone
-		}
+		p.cut() // phantoms only: nothing that could fail
 		return p.out, nil
 	}
 	h := Header(b.Bytes)
 	if err := h.sane(); err != nil {
 		return into, err
 	}
-	if int64(h.Count()) > int64(h.LastOffsetDelta()) {
-		return c.Pieces(into, b)
-	}
 	if h.Control() {
 		return into, controlled(h)
+	}
+	if h.Count() > h.LastOffsetDelta() { // no more than append time, unless phantoms are in it already
+		out, err := c.Pieces(into, b)
+		if err != nil || !slices.ContainsFunc(out[len(into):], func(b cluster.Batch) bool { return b.Hole() }) {
+			return out, err
+		}
 	}
 	p := mix{c: c, b: b, builder: c.build(h), out: into, at: h.Base(), timestamp: h.MaxTimestamp()}
 	if err := c.records(h, p.record); err != nil {

@@ -84,6 +84,8 @@ func TestPiecesAndPhantoms(t *testing.T) {
 			"[10,11) (11,2147483657)@10 [2147483657,2147483658)", ""},
 		"few offsets": {batch.Spec{Base: 10, Records: at(10, 13, 14, 15), Next: 20}, batch.Converter{MaxOffsets: 2},
 			"[10,11) (11,13)@10 [13,16) (16,20)@15", "[10,11) [11,13)+2@10 [13,16) [16,18)+2@15 [18,20)+2@15"},
+		"few offsets, head": {batch.Spec{Base: 10, Records: at(14)}, batch.Converter{MaxOffsets: 2},
+			"(10,14)@14 [14,15)", "[10,12)+2@14 [12,14)+2@14 [14,15)"},
 		"few offsets, whole part is compressed": {batch.Spec{Base: 10, Records: at(10, 11, 12, 16), Codec: batch.Gzip}, batch.Converter{MaxOffsets: 3},
 			"[10,13)gzip (13,16)@12 [16,17)gzip", "[10,13)gzip [13,16)+3@12 [16,17)gzip"},
 		"few bytes": {batch.Spec{Base: 10, Records: at(10, 11, 12, 14), Next: 17}, batch.Converter{MaxBytes: 112},
@@ -234,9 +236,66 @@ func TestCreateTime(t *testing.T) {
 			t.Errorf("made again: %v", err)
 		}
 		spec.Records = nil
-		if h, err = c.CreateTime(batch.Encode(spec)); err != nil || h.Next() != 20 || h.Count() != 0 || h.LogAppendTime() {
-			t.Errorf("empty: %v", err)
+		// As the cleaner leaves them: without a payload, and with the timestamp they had.
+		if h, err = c.CreateTime(batch.Encode(spec)); err != nil || h.Next() != 20 || h.Count() != 0 || h.LogAppendTime() ||
+			len(h) != batch.HeaderSize || h.BaseTimestamp() != -1 || h.MaxTimestamp() != 99 {
+			t.Errorf("empty: %d bytes, base %d, max %d, %v", len(h), h.BaseTimestamp(), h.MaxTimestamp(), err)
 		}
+	}
+}
+
+// An append time stays what it was, also one that no clock says.
+func TestKeepAppendTime(t *testing.T) {
+	for _, time := range []int64{-5, -1, 0, 99, math.MaxInt64} {
+		b := made(batch.Encode(batch.Spec{Base: 5, Records: at(5, 8, 9), Next: 12, Attributes: batch.AttrLogAppendTime, Timestamp: time}))
+		want := at(5, 8, 9)
+		for i := range want {
+			want[i].Timestamp = time
+		}
+		for name, convert := range converts {
+			for _, keep := range []bool{false, true} {
+				c := batch.Converter{KeepAppendTime: keep, MaxBytes: 1}
+				out, err := convert(&c, nil, b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []batch.Record
+				for _, b := range out {
+					if !b.Hole() {
+						rs, _ := seen(t, b.Bytes)
+						got = append(got, rs...)
+						if h := batch.Header(b.Bytes); h.LogAppendTime() != keep {
+							t.Errorf("%s: append time %v", name, h.LogAppendTime())
+						}
+					}
+				}
+				same(t, want, got, "%s, %d", name, time)
+			}
+		}
+	}
+}
+
+// Phantoms of a source that is itself a copy: they are offsets without records.
+func TestPhantomsAtTheSource(t *testing.T) {
+	const base = 1 << 33
+	filled := func(attributes int16) cluster.Batch {
+		rs := append([]batch.Record{{Offset: base + math.MinInt32}, {Offset: base + math.MinInt32 + 1}}, at(base+1, base+2)...)
+		return made(batch.Encode(batch.Spec{Base: base, Records: rs, Next: base + 4, Attributes: attributes, Timestamp: 9}))
+	}
+	const after = " (8589934592,8589934593)@9 [8589934593,8589934595) (8589934595,8589934596)@9"
+	for name, want := range map[string]string{"pieces": after, "phantoms": " [8589934592,8589934596)+2@9"} {
+		var c batch.Converter
+		out, err := converts[name](&c, nil, filled(batch.AttrLogAppendTime))
+		if got := " " + shape(t, out); err != nil || got != want {
+			t.Errorf("%s: %s, want %s, %v", name, got, want, err)
+		}
+		in := filled(0)
+		if out, err = converts[name](&c, nil, in); err != nil || len(out) != 1 || &out[0].Bytes[0] != &in.Bytes[0] {
+			t.Errorf("%s: not handed back: %v", name, err)
+		}
+	}
+	if err := new(batch.Decoder).Numbered(filled(0).Bytes); err != nil {
+		t.Error(err)
 	}
 }
 
