@@ -84,8 +84,8 @@ func TestPiecesAndPhantoms(t *testing.T) {
 			"[10,11) (11,2147483657)@10 [2147483657,2147483658)", ""},
 		"few offsets": {batch.Spec{Base: 10, Records: at(10, 13, 14, 15), Next: 20}, batch.Converter{MaxOffsets: 2},
 			"[10,11) (11,13)@10 [13,16) (16,20)@15", "[10,11) [11,13)+2@10 [13,16) [16,18)+2@15 [18,20)+2@15"},
-		"few offsets, head": {batch.Spec{Base: 10, Records: at(14)}, batch.Converter{MaxOffsets: 2},
-			"(10,14)@14 [14,15)", "[10,12)+2@14 [12,14)+2@14 [14,15)"},
+		"few offsets, head": {batch.Spec{Base: 10, Records: at(14, 15)}, batch.Converter{MaxOffsets: 2},
+			"(10,14)@14 [14,16)", "[10,12)+2@14 [12,14)+2@14 [14,16)"},
 		"few offsets, whole part is compressed": {batch.Spec{Base: 10, Records: at(10, 11, 12, 16), Codec: batch.Gzip}, batch.Converter{MaxOffsets: 3},
 			"[10,13)gzip (13,16)@12 [16,17)gzip", "[10,13)gzip [13,16)+3@12 [16,17)gzip"},
 		"few bytes": {batch.Spec{Base: 10, Records: at(10, 11, 12, 14), Next: 17}, batch.Converter{MaxBytes: 112},
@@ -131,10 +131,12 @@ func TestHole(t *testing.T) {
 		if h := batch.Header(b.Bytes); b.Epoch != 3 || h.LeaderEpoch() != 3 || !b.Gone || h.MaxTimestamp() != 50 || b.MaxTimestamp != 50 || !h.Producible() || h.ProducerID() != -1 {
 			t.Errorf("%+v", b)
 		}
+		at := b.Base + math.MinInt32
 		err := batch.Decode(b.Bytes, func(r batch.Record) error {
-			if string(r.Key) != "reserved" || r.Value != nil {
-				t.Errorf("phantom with key %q, value %q", r.Key, r.Value)
+			if string(r.Key) != "reserved" || r.Value != nil || r.Offset != at {
+				t.Errorf("phantom at %d, not %d, with key %q, value %q", r.Offset, at, r.Key, r.Value)
 			}
+			at++
 			return nil
 		})
 		if err != nil {
