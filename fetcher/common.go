@@ -66,14 +66,41 @@ func (j *alignment) sameBeyond(ctx context.Context, from int64) (bool, error) {
 	}
 	traits := j.log.Traits()
 	like := likeness{control: traits.ControlBatches, epochs: traits.KeepsEpochs}
-	for _, at := range []int64{span.From, span.To - 1, span.From + span.Len()/2} {
+	for _, at := range []int64{span.From, span.From + span.Len()/2} {
 		s, err := j.see(ctx, at, span, like)
 		if err != nil || s.first >= 0 {
 			return false, err
 		}
 	}
-	return true, nil
+	s, _, err := j.last(ctx, span, like)
+	return err == nil && s.first < 0, err
 }
+
+// last compares both logs at the end of span, and further back as long as only what no
+// consumer sees stands there: a log that ends with a fence, or with fillers, would
+// otherwise pass for any other. epoch is that of the source's record before the end.
+func (j *alignment) last(ctx context.Context, span cluster.Span, like likeness) (s sight, epoch int32, err error) {
+	step := int64(1)
+	for at, tries := span.To-1, 0; ; tries++ {
+		if s, err = j.see(ctx, at, span, like); err != nil {
+			return s, epoch, err
+		}
+		if tries == 0 {
+			epoch = s.epoch
+		}
+		if s.same > 0 || s.first >= 0 || s.span.From <= span.From {
+			return s, epoch, nil
+		}
+		if tries >= patientSteps {
+			step *= 2
+		}
+		at = max(s.span.From-step, span.From)
+	}
+}
+
+// patientSteps is how many batches without a record are looked at one by one; in longer
+// stretches of them the steps grow.
+const patientSteps = 256
 
 // compare gives the end of what both logs have in common within span: it looks at the
 // end, at the start and in the middle, a batch each, and where those differ searches
@@ -83,12 +110,16 @@ func (j *alignment) compare(ctx context.Context, span cluster.Span, like likenes
 	good, bad := span.From, span.To // below good all is the same, from bad on it is not
 	var seen []sight
 	for i, at := range []int64{span.To - 1, span.From, span.From + span.Len()/2} {
-		s, err := j.see(ctx, at, span, like)
+		var s sight
+		var err error
+		if i == 0 {
+			s, j.seen, err = j.last(ctx, span, like)
+			j.seenAt = span.To
+		} else {
+			s, err = j.see(ctx, at, span, like)
+		}
 		if err != nil {
 			return 0, err
-		}
-		if i == 0 {
-			j.seenAt, j.seen = span.To, s.epoch
 		}
 		if s.first >= 0 && s.first < bad {
 			bad, j.what = s.first, fmt.Sprintf("offset %d: %s", s.first, s.what)

@@ -127,7 +127,9 @@ func (o *oracle) checkStill() {
 		st, views, err := o.w.look(at, k.p)
 		if r.crowded = r.crowded || len(o.w.processes[k.mirror]) > 1; r.crowded && r.state == coordinator.StatePaused {
 			o.mu.Lock()
-			o.still[k] = r
+			if _, ok := o.still[k]; ok {
+				o.still[k] = r
+			}
 			o.mu.Unlock()
 			continue
 		}
@@ -139,11 +141,20 @@ func (o *oracle) checkStill() {
 			continue // checkCells says so
 		}
 		for _, c := range added {
-			if c.at != at {
+			if c.at != at && o.stands(k, r) {
 				o.found("I4", "%s %v is %s by %s at %d and has got %v since", at, k.p, r.state, k.mirror, r.end, c)
 			}
 		}
 	}
+}
+
+// stands reports whether a partition rests as it did when it was looked at: a mirror may
+// have begun meanwhile.
+func (o *oracle) stands(k stretch, r rest) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, ok := o.still[k]
+	return ok && now.state == r.state && now.topic == r.topic && now.end == r.end
 }
 
 // settle heals everything, and waits until all has come to rest as it should.
@@ -326,31 +337,33 @@ func (o *oracle) accounts() error {
 		}
 	}
 	for _, r := range gaps {
-		had := !o.w.leftOut(r.p.source(), r.part, r.span) // else the source lacks it as well
-		if had && !r.p.isDead() && !r.p.has(r.p.told.skipped, r.part, r.span) {
+		// What the source lacks as well was told by the mirror into it.
+		if told := o.w.skippedInto(r.p.source(), r.part); !r.p.isDead() && !r.p.has(r.p.told.skipped, r.part, r.span, told...) {
 			return broken("I9", "%s has left out %v of %v and not told", r.p.name, r.span, r.part)
 		}
 	}
 	return nil
 }
 
-// leftOut reports whether a mirror into a cluster has told that a range is missing there.
-func (w *world) leftOut(at string, part cluster.Partition, span cluster.Span) bool {
+// skippedInto is what the mirrors into a cluster have told that they left out there.
+func (w *world) skippedInto(at string, part cluster.Partition) (all []cluster.Span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.byName {
-		if p.destination() == at && p.has(p.told.skipped, part, span) {
-			return true
+		if p.destination() == at {
+			p.told.mu.Lock()
+			all = append(all, p.told.skipped[part]...)
+			p.told.mu.Unlock()
 		}
 	}
-	return false
+	return all
 }
 
-// has reports whether a range was told of.
-func (p *process) has(told map[cluster.Partition][]cluster.Span, part cluster.Partition, span cluster.Span) bool {
+// has reports whether a range was told of, by this process or by others.
+func (p *process) has(told map[cluster.Partition][]cluster.Span, part cluster.Partition, span cluster.Span, others ...cluster.Span) bool {
 	p.told.mu.Lock()
 	defer p.told.mu.Unlock()
-	all := slices.Clone(told[part]) // several may tell of it together
+	all := append(slices.Clone(told[part]), others...) // several may tell of it together
 	slices.SortFunc(all, func(a, b cluster.Span) int { return int(a.From - b.From) })
 	for _, s := range all {
 		if s.From <= span.From {

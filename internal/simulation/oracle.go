@@ -22,6 +22,7 @@ type oracle struct {
 	uncleanAt map[place]bool
 	cutAt     map[place]bool // logs that a mirror has cut: what reads from them sees epochs part
 	remade    map[string]bool
+	fenced    map[stretch]cluster.TopicID // the topic whose writers were locked out last
 	cuts      []removal
 	gaps      []removal
 }
@@ -66,6 +67,7 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, homes: map[int64]home{}, trims: map[cluster.Partition]int64{}, lately: map[place]fingerprint{},
 		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{}, remade: map[string]bool{},
+		fenced: map[stretch]cluster.TopicID{},
 	}
 }
 
@@ -191,7 +193,10 @@ func (o *oracle) saved(p *process, before, after coordinator.Record) {
 		return
 	}
 	st, views, err := o.w.look(p.destination(), after.Partition)
-	if raised := max(after.Position.Epoch, 0) + 10; err == nil && o.w.setup.Kind == "keeps" && after.Appended &&
+	o.mu.Lock()
+	remade := o.fenced[stretch{p.mirror, after.Partition}] != st.TopicID // by users, while the stop was under way
+	o.mu.Unlock()
+	if raised := max(after.Position.Epoch, 0) + 10; err == nil && o.w.setup.Kind == "keeps" && after.Appended && !remade &&
 		after.State == coordinator.StateStopped && st.Leader.Epoch < raised && after.HasPosition {
 		o.found("I5", "%s stops %v at leader epoch %d, has mirrored up to epoch %d", p.name, after.Partition, st.Leader.Epoch, after.Position.Epoch)
 	}

@@ -171,5 +171,13 @@ func (d *watched) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fet
 			o.found("I6", "%s fences %v at high watermark %d, with position %d", p.name, s.Partition, views[0].high, rec.Position.Offset)
 		}
 	}
-	return d.Client.Fence(ctx, stretches)
+	ends, err := d.Client.Fence(ctx, stretches)
+	for i, e := range ends {
+		if e.Err == nil {
+			o.mu.Lock()
+			o.fenced[stretch{p.mirror, stretches[i].Partition}] = e.TopicID
+			o.mu.Unlock()
+		}
+	}
+	return ends, err
 }
