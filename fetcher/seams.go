@@ -218,6 +218,9 @@ type Stretch struct {
 	// the log since then is known and accepted. Otherwise the stretch that the
 	// log itself shows goes on.
 	New bool
+	// Owner is the owner epoch of the worker, from the state store; 0 where none is known.
+	// A destination may use it to tell workers apart.
+	Owner int32
 }
 
 // End is what Ends found.

@@ -26,8 +26,8 @@ func AppendPhantoms(dst []byte, n int, timestamp int64, key []byte) []byte {
 	return dst
 }
 
-// Filler appends batches of n plain records with null keys and values. They move
-// an empty log to a start offset and are deleted afterwards. The payload is
+// Filler appends batches of n plain records with one key and null values. They move
+// a log over offsets that nobody reads any more, and are deleted afterwards. The payload is
 // compressed once and used for every batch. Safe for concurrent use.
 type Filler struct {
 	n       int
@@ -35,11 +35,12 @@ type Filler struct {
 	payload []byte
 }
 
-// NewFiller prepares batches of n records, 1 at least.
-func NewFiller(n int, codec Codec) *Filler {
+// NewFiller prepares batches of n records, 1 at least. By the key whoever sees one
+// before it is deleted knows what it is; nil is null, which compacted topics refuse.
+func NewFiller(n int, codec Codec, key []byte) *Filler {
 	var payload, body []byte
 	for i := range n {
-		body = appendBody(body[:0], Record{}, 0, int32(i))
+		body = appendBody(body[:0], Record{Key: key}, 0, int32(i))
 		payload = binary.AppendVarint(payload, int64(len(body)))
 		payload = append(payload, body...)
 	}

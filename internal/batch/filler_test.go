@@ -37,7 +37,7 @@ func TestPhantoms(t *testing.T) {
 
 func TestFiller(t *testing.T) {
 	for _, codec := range codecs {
-		f := NewFiller(1000, codec)
+		f := NewFiller(1000, codec, nil)
 		one := f.Append(nil, 5)
 		two := f.Append(one, 6)
 		if !bytes.Equal(two[:len(one)], one) || len(two) != 2*len(one) {
@@ -61,7 +61,7 @@ func TestFiller(t *testing.T) {
 
 // An offset of a start costs less than a byte.
 func TestFillerIsSmall(t *testing.T) {
-	if n := len(NewFiller(100_000, Zstd).Append(nil, 0)); n > 100_000 {
+	if n := len(NewFiller(100_000, Zstd, nil).Append(nil, 0)); n > 100_000 {
 		t.Errorf("%d bytes for 100000 offsets", n)
 	} else {
 		t.Logf("%d bytes for 100000 offsets", n)
@@ -69,7 +69,7 @@ func TestFillerIsSmall(t *testing.T) {
 }
 
 func BenchmarkFiller(b *testing.B) {
-	f := NewFiller(100_000, Zstd)
+	f := NewFiller(100_000, Zstd, nil)
 	buf := f.Append(nil, 1)
 	b.SetBytes(int64(len(buf)))
 	b.ReportAllocs()

@@ -185,7 +185,7 @@ func TestFranzReadsWhatIsEncoded(t *testing.T) {
 				t.Fatalf("landed at %d", at)
 			}
 			// Fillers are records; phantoms take their place and are not seen.
-			produce(ctx, t, cl, "foo", NewFiller(10, codec).Append(nil, 77))
+			produce(ctx, t, cl, "foo", NewFiller(10, codec, nil).Append(nil, 77))
 			h := Header(AppendPhantoms(nil, 5, 78, nil))
 			h.SetProducer(1<<62|99, 0, 0)
 			if at := produce(ctx, t, cl, "foo", h); at != 13 {

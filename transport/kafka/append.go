@@ -15,7 +15,7 @@ func (c *Cluster) lane(p cluster.Partition) *lane {
 	defer c.mu.Unlock()
 	l := c.lanes[p]
 	if l == nil {
-		l = &lane{p: p, seen: -1}
+		l = &lane{p: p, seen: -1, fills: c.cfg.GapFill != GapFail}
 		c.lanes[p] = l
 	}
 	return l
@@ -41,16 +41,15 @@ func (c *Cluster) Append(p cluster.Partition, batches []cluster.Batch, free func
 func (c *Cluster) wake(l *lane) {
 	now := time.Now()
 	l.mu.Lock()
-	_, b, acks := l.next(now)
-	if b == nil || l.queued != nil {
+	r, b, acks := l.next(now)
+	if r == nil || l.queued != nil {
 		l.mu.Unlock()
 		return
 	}
-	if l.resting(now) {
+	if aside := c.aside(l, r, b, now); aside != nil {
 		l.looking = true
-		broker := l.broker
 		l.mu.Unlock()
-		c.generation().spawn(func(ctx context.Context) { c.glance(ctx, l, broker) })
+		c.generation().spawn(aside)
 		return
 	}
 	p := c.generation().pipe(pipeKey{l.broker, acks})
@@ -61,6 +60,23 @@ func (c *Cluster) wake(l *lane) {
 	}
 }
 
+// aside is what has to be done before the lane's next batch can be sent, away from
+// the lane's lock; nil when nothing has to.
+func (c *Cluster) aside(l *lane, r *run, b *cluster.Batch, now time.Time) func(context.Context) {
+	broker := l.broker
+	switch {
+	case b == nil:
+		p := *r.prep
+		return func(ctx context.Context) { c.prepare(ctx, l, r, p) }
+	case l.resting(now):
+		return func(ctx context.Context) { c.glance(ctx, l, broker) }
+	case b.Hole():
+		m := l.marking(*b)
+		return func(ctx context.Context) { c.mark(ctx, l, r, m) }
+	}
+	return nil
+}
+
 var errClosed = fmt.Errorf("%w: closed", cluster.ErrUnreachable)
 
 // refuse fails a lane before its next batch was sent.
@@ -69,7 +85,7 @@ func (c *Cluster) refuse(l *lane, err error) {
 	l.queued = nil
 	if l.unsent < len(l.runs) {
 		r := l.runs[l.unsent]
-		l.fail(r, r.batches[r.sent].Base, err)
+		l.fail(r, r.at(), err)
 	}
 	c.release(l)
 }

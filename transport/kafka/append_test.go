@@ -45,7 +45,7 @@ func TestAppendAndGoOn(t *testing.T) {
 
 func TestAppendRefusals(t *testing.T) {
 	f := fake(t, 1, "t", 1)
-	c := open(t, f.ListenAddrs())
+	c := open(t, f.ListenAddrs(), func(cfg *Config) { cfg.GapFill = GapFail })
 	if r := appendRun(t, c, p0, batchesAt(0, 1, 1, now())); !errors.Is(r.Err, cluster.ErrOutOfOrder) {
 		t.Errorf("before Ends: %v", r.Err)
 	}

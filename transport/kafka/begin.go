@@ -29,10 +29,10 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 		l.id, l.seen, l.end, l.unknownTo = 0, -1, 0, 0
 		l.topic = k.leader.TopicID
 	}
+	v := k.verdict
 	// A stretch that this process has begun is no sign: that is done before the log
 	// is compared.
-	end.Ours = len(k.states) > 0 || k.last != nil && k.own.has(k.last.producerID)
-	v := k.verdict
+	end.Ours = k.ours() && (!v.marked || l.accounts(k.logEnd, v))
 	if !s.New {
 		v = l.remember(k, v)
 		end.Err = l.suspect(k, v)
@@ -50,7 +50,13 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 		end.Err = at(s.Partition, cluster.ErrFenced)
 		return end
 	}
-	l.id, l.broker, l.expiry, l.err = v.id, k.leader.Broker, expiry, nil
+	l.takeTurn(k.turn(), s.Owner)
+	l.sequenced = v.known || v.stamp != 0 || l.id == v.id && l.sequenced
+	l.id, l.broker, l.expiry, l.err, l.refusing = v.id, k.leader.Broker, expiry, nil, false
+	l.shift, l.doubtful, l.marks, l.fill = v.shift, 0, k.marks, nil
+	if k.last != nil {
+		l.stamp = k.last.maxTimestamp
+	}
 	l.proven = v.known && end.HighWatermark == k.logEnd
 	// unknownTo stays: a request whose connection was lost may be carried out after
 	// this look at the log, and then ours is the duplicate of our own.
@@ -67,8 +73,8 @@ func (l *lane) remember(k *look, v verdict) verdict {
 	switch {
 	case l.id == 0 || v.id == l.id || v.foreign != nil:
 	case k.logEnd == l.end:
-		return verdict{id: l.id}
-	case v.id != 0 && k.logEnd > max(l.end, l.unknownTo) && k.last != nil && !k.own.has(k.last.producerID):
+		return verdict{id: l.id, shift: l.shift}
+	case v.id != 0 && k.logEnd > max(l.end, l.unknownTo) && k.last != nil && !k.own.has(k.last.producerID) && !k.marks.has(k.last.producerID):
 		return verdict{foreign: &cluster.Span{From: l.end, To: k.logEnd}}
 	}
 	return v
@@ -87,4 +93,24 @@ func (l *lane) suspect(k *look, v verdict) error {
 	}
 	l.seen = k.logEnd
 	return fencedAt(l.p, known, k.logEnd)
+}
+
+// ours: the log shows records of this mirror.
+func (e evidence) ours() bool {
+	return len(e.states) > 0 || len(e.markers) > 0 ||
+		e.last != nil && (e.own.has(e.last.producerID) || e.marks.has(e.last.producerID))
+}
+
+// accounts reports that this process has seen all of the markers in a log land, or has
+// sent them.
+func (l *lane) accounts(logEnd int64, v verdict) bool {
+	return l.id == v.id && logEnd <= max(l.end, l.unknownTo) && v.shift >= l.shift && v.shift <= l.shift+l.doubtful
+}
+
+// unsure: markers whose outcome is not known may still be on their way to the log, of
+// this process, or of one that has just gone.
+func (l *lane) unsure(v verdict) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return v.marked && (l.id == 0 || l.doubtful > 0)
 }

@@ -46,6 +46,8 @@ type Cluster struct {
 	slots  slotNumbers // of the connections of fetch sessions
 	expiry expiryCache
 
+	fillers fillers
+
 	mu    sync.Mutex
 	lanes map[cluster.Partition]*lane
 	gen   *generation
@@ -108,6 +110,7 @@ type generation struct {
 	mu     sync.Mutex
 	closed bool
 	pipes  map[pipeKey]*pipe
+	pens   map[int32]*scribe // by broker
 }
 
 type pipeKey struct {
@@ -117,7 +120,7 @@ type pipeKey struct {
 
 func (c *Cluster) newGeneration() *generation {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &generation{c: c, ctx: ctx, cancel: cancel, pipes: map[pipeKey]*pipe{}}
+	return &generation{c: c, ctx: ctx, cancel: cancel, pipes: map[pipeKey]*pipe{}, pens: map[int32]*scribe{}}
 }
 
 func (c *Cluster) generation() *generation {
@@ -158,4 +161,16 @@ func (g *generation) pipe(key pipeKey) *pipe {
 	g.pipes[key] = p
 	g.wg.Go(func() { p.run(g.ctx) })
 	return p
+}
+
+// scribe writes markers to a broker.
+func (g *generation) scribe(broker int32) *scribe {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.pens[broker]
+	if s == nil {
+		s = &scribe{c: g.c, broker: broker}
+		g.pens[broker] = s
+	}
+	return s
 }

@@ -37,6 +37,9 @@ type Config struct {
 	// MaxStartFill is the largest number of offsets StartAt fills in one log.
 	// Default: 100,000,000.
 	MaxStartFill int64
+	// GapFill says what takes the place of offsets that hold no record at the source.
+	// Default: GapAuto.
+	GapFill GapFill
 	// Truncation says what may be done when records in a mirror topic of this cluster
 	// have to go. Clients cannot cut a log's tail. Default: Refuse.
 	Truncation Truncation
@@ -66,6 +69,9 @@ func (c Config) Validate() error {
 	}
 	if c.Truncation != Refuse && c.Truncation != Rebuild {
 		bad("Truncation: %d is neither Refuse nor Rebuild", c.Truncation)
+	}
+	if !c.GapFill.valid() {
+		bad("GapFill: %d is none of %v", c.GapFill, gapFillNames)
 	}
 	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

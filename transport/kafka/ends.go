@@ -83,6 +83,7 @@ func (c *Cluster) lookAll(ctx context.Context, stretches []fetcher.Stretch, look
 			continue
 		}
 		l.own = idsOf(stretches[i].Mirror, l.leader.TopicID, p.Partition)
+		l.marks = marksOf(stretches[i].Mirror, l.leader.TopicID, p.Partition)
 		l.keepOwn()
 	}
 }
@@ -109,7 +110,7 @@ func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition
 	return describeProducers(ctx, conn, partitions, idx, errs, func(i int, p *kmsg.DescribeProducersResponseTopicPartition) {
 		looks[i].states = looks[i].states[:0]
 		for _, a := range p.ActiveProducers {
-			looks[i].states = append(looks[i].states, producerState{a.ProducerID, a.ProducerEpoch, a.LastSequence, a.LastTimestamp})
+			looks[i].states = append(looks[i].states, producerState{a.ProducerID, a.ProducerEpoch, a.LastSequence, a.LastTimestamp, a.CoordinatorEpoch})
 		}
 	})
 }
@@ -117,9 +118,13 @@ func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition
 // keepOwn forgets the producers that are not this mirror's.
 func (l *look) keepOwn() {
 	kept := l.states[:0]
+	l.markers = nil
 	for _, s := range l.states {
-		if l.own.has(s.id) {
+		switch {
+		case l.own.has(s.id):
 			kept = append(kept, s)
+		case l.marks.has(s.id):
+			l.markers = append(l.markers, s)
 		}
 	}
 	l.states = kept
@@ -150,7 +155,9 @@ func (c *Cluster) judgeAll(ctx context.Context, stretches []fetcher.Stretch, loo
 			}
 			l.verdict = judge(l.evidence, false)
 			if f := l.verdict.foreign; f != nil && l.own.stretches(l.last.producerID) {
-				l.err = c.narrow(ctx, stretches[i].Partition, l, f)
+				if l.err = c.narrow(ctx, stretches[i].Partition, l, f); l.filled {
+					l.verdict = judge(l.evidence, false)
+				}
 			}
 		})
 	}
@@ -165,9 +172,7 @@ func (c *Cluster) lastBatch(ctx context.Context, p cluster.Partition, end int64)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
 		b, err := c.Read(ctx, p, end-1, 1)
 		if err == nil && len(b) >= batch.HeaderSize {
-			h := batch.Header(b)
-			return &tail{base: h.Base(), next: h.Next(), producerID: h.ProducerID(), epoch: h.ProducerEpoch(),
-				baseSequence: h.BaseSequence(), maxTimestamp: h.MaxTimestamp()}, nil
+			return tailOf(b), nil
 		}
 		// Above the high watermark the answer is empty, or OFFSET_OUT_OF_RANGE.
 		if err != nil && !errors.Is(err, cluster.ErrOutOfRange) {
@@ -181,15 +186,18 @@ func (c *Cluster) lastBatch(ctx context.Context, p cluster.Partition, end int64)
 
 // standStill looks a second time at logs in which the broker cannot be relied on: its
 // memory of us expires with the age of the records, at any moment or already, and
-// this process has not appended there itself. A log that grows meanwhile has another
-// worker.
+// this process has not appended there itself. Or markers may be on their way to it,
+// which it does not compare with its end. A log that grows meanwhile has another worker,
+// or what was on its way has arrived.
 func (c *Cluster) standStill(ctx context.Context, stretches []fetcher.Stretch, looks []look) {
 	var again []fetcher.Stretch
 	var idx []int
 	oldest := time.Now().Add(-c.producerExpiry(ctx)).UnixMilli()
 	for i := range looks {
 		l := &looks[i]
-		if v := l.verdict; l.err != nil || v.stamp == 0 || v.stamp > oldest || c.lane(stretches[i].Partition).began() {
+		v := l.verdict
+		expires := v.stamp != 0 && v.stamp <= oldest && !c.lane(stretches[i].Partition).began()
+		if l.err != nil || !expires && !c.lane(stretches[i].Partition).unsure(v) {
 			continue
 		}
 		again, idx = append(again, stretches[i]), append(idx, i)

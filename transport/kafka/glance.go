@@ -45,7 +45,7 @@ func (c *Cluster) glance(ctx context.Context, l *lane, broker int32) {
 func (l *lane) failNext(err error) {
 	if l.unsent < len(l.runs) {
 		r := l.runs[l.unsent]
-		l.fail(r, r.batches[r.sent].Base, err)
+		l.fail(r, r.at(), err)
 	}
 }
 

@@ -46,7 +46,20 @@ type lane struct {
 	acks       int16     // of the batches under way
 	queued     *pipe     // the pipe in whose list the lane stands
 	looked     time.Time // when the log end was last known to be end
-	looking    bool      // a glance is under way
+	looking    bool      // a glance, a preparation or a filling is under way
+
+	fills bool  // what the source has no records for may be appended (Config.GapFill)
+	shift int64 // how far the sequence of the stretch is behind the offset: see verdict
+	// sequenced: batches with the stretch's id have been sent, so that markers from now
+	// on add to shift.
+	sequenced bool
+	marks     markIDs
+	turn      int32 // producer epoch of this worker's markers
+	held      bool  // the broker knows turn, and no one who has an earlier one gets through
+	doubtful  int64 // markers that may have landed
+	refusing  bool  // runs are refused, what was queued before goes on
+	stamp     int64 // timestamp of the last batch queued or found, what fills a gap behind it carries it too
+	fill      *topicFill
 
 	tail      int64 // after the last queued batch
 	end       int64 // after the last batch known to have landed
@@ -58,8 +71,9 @@ type lane struct {
 
 // run is one Append.
 type run struct {
-	batches []cluster.Batch
-	free    func() // nil: called, the pipe's to call, or nobody waits for it
+	batches []cluster.Batch // to be sent; a hole among them is filled with markers
+	prep    *preparation    // what has to be made fit to be sent before it joins batches; nil for most runs
+	free    func()          // nil: called, the pipe's to call, or nobody waits for it
 	done    func(fetcher.Result)
 	sent    int
 	flying  int
@@ -80,8 +94,19 @@ func newRun(batches []cluster.Batch, free func(), done func(fetcher.Result)) *ru
 
 func (r *run) recycle() {
 	clear(r.batches)
-	r.free, r.done = nil, nil
+	r.free, r.done, r.prep = nil, nil, nil
 	runPool.Put(r)
+}
+
+// whole: everything of the run is in batches.
+func (r *run) whole() bool { return r.prep == nil || r.prep.done() }
+
+// at is where what is to be sent next begins.
+func (r *run) at() int64 {
+	if r.sent < len(r.batches) {
+		return r.batches[r.sent].Base
+	}
+	return r.prep.next
 }
 
 // delivery is a result on its way to the caller, made outside of the lock.
@@ -100,54 +125,53 @@ func (d *delivery) hand() {
 
 // push queues a run, or says why not.
 func (l *lane) push(batches []cluster.Batch, free func(), done func(fetcher.Result)) error {
-	if l.id == 0 || l.err != nil {
+	if l.id == 0 || l.err != nil || l.refusing {
 		return fmt.Errorf("%w: the log end has to be read again first", cluster.ErrOutOfOrder)
 	}
-	next := l.tail
+	next, special := l.tail, false
 	for i := range batches {
 		b := &batches[i]
-		if b.Base != next || b.Next <= b.Base || len(b.Bytes) < batch.HeaderSize {
-			return &cluster.OffsetError{Partition: l.p, Span: cluster.Span{From: b.Base, To: b.Next}, Err: cluster.ErrOutOfOrder,
-				Detail: fmt.Sprintf("the log goes on at %d", next)}
+		as, err := l.admit(b, next)
+		if err != nil {
+			l.refusing = true
+			return err
 		}
-		if err := unfit(batch.Header(b.Bytes)); err != nil {
-			return &cluster.OffsetError{Partition: l.p, Span: cluster.Span{From: b.Base, To: b.Next}, Err: err}
-		}
+		special = special || as == prepared
 		next = b.Next
 	}
-	l.tail = next
-	l.runs = append(l.runs, newRun(batches, free, done))
-	return nil
-}
-
-// unfit is why a batch cannot be produced so that it stays what it is: brokers refuse
-// markers, and would take the others for something else.
-func unfit(h batch.Header) error {
-	switch {
-	case h.Control():
-		return cluster.ErrControlBatch
-	case h.Transactional():
-		return cluster.ErrTransactional
-	case h.LogAppendTime():
-		return cluster.ErrLogAppendTime
+	r := newRun(batches, free, done)
+	if special {
+		r.prepare(l.tail, l.stamp)
 	}
+	for i := len(batches) - 1; i >= 0; i-- {
+		if !batches[i].Hole() {
+			l.stamp = batches[i].MaxTimestamp
+			break
+		}
+	}
+	l.tail = next
+	l.runs = append(l.runs, r)
 	return nil
 }
 
 // next is the batch to send now and the acks it needs; nil when there is none, or
-// when it has to wait for what is under way.
+// when it has to wait for what is under way. A run without a batch has to be prepared
+// further; a hole is for markers, and the lane is idle then.
 func (l *lane) next(now time.Time) (r *run, b *cluster.Batch, acks int16) {
 	if l.err != nil || l.unsent == len(l.runs) || l.inflight >= laneFlight || l.looking {
 		return nil, nil, 0
 	}
 	r = l.runs[l.unsent]
+	if r.sent == len(r.batches) {
+		return r, nil, 0
+	}
 	b = &r.batches[r.sent]
 	acks = acksLeader
 	if !l.proven || now.Sub(time.UnixMilli(b.MaxTimestamp)) > l.expiry {
 		acks = acksAll
 	}
 	idle := l.inflight == 0 && l.delivering == 0
-	if !idle && (!l.proven || acks != l.acks) {
+	if !idle && (!l.proven || acks != l.acks || b.Hole()) {
 		return nil, nil, 0
 	}
 	return r, b, acks
@@ -158,12 +182,19 @@ func (l *lane) next(now time.Time) (r *run, b *cluster.Batch, acks int16) {
 func (l *lane) take(r *run, b *cluster.Batch, acks int16) (free func()) {
 	batch.Header(b.Bytes).Patch(batch.Patch{
 		Base: 0, LeaderEpoch: cluster.NoEpoch, ProducerID: l.id, ProducerEpoch: 0,
-		BaseSequence: sequence(b.Base),
+		BaseSequence: sequence(b.Base - l.shift), ClearAttributes: batch.AttrTransactional,
 	})
-	l.acks = acks
+	l.acks, l.sequenced = acks, true
 	l.inflight++
 	r.flying++
-	if r.sent++; r.sent == len(r.batches) {
+	r.sent++
+	return l.advance(r)
+}
+
+// advance goes on to the next run when nothing of this one is left to be sent, and
+// then hands out what gives its bytes back.
+func (l *lane) advance(r *run) (free func()) {
+	if r.sent == len(r.batches) && r.whole() {
 		l.unsent++
 		free, r.free = r.free, nil
 	}
@@ -234,7 +265,7 @@ func (l *lane) deliver(out []delivery) []delivery {
 	n := 0
 	for ; n < len(l.runs); n++ {
 		r := l.runs[n]
-		if l.err == nil && r.landed < len(r.batches) {
+		if l.err == nil && !r.complete() {
 			break
 		}
 		out = append(out, delivery{r.free, r.done, l.result(r)})
@@ -250,10 +281,16 @@ func (l *lane) deliver(out []delivery) []delivery {
 	return out
 }
 
+// complete: all of it has landed.
+func (r *run) complete() bool { return r.landed == len(r.batches) && r.whole() }
+
 func (l *lane) result(r *run) fetcher.Result {
 	res := fetcher.Result{Partition: l.p, Next: l.end, Batches: r.landed}
+	if r.prep != nil {
+		res.Batches = r.prep.below(l.end)
+	}
 	switch {
-	case r.landed == len(r.batches):
+	case r.complete():
 	case r.shifted:
 		res.Err = &cluster.OffsetError{Partition: l.p, Span: l.displaced, Err: cluster.ErrDisplaced,
 			Detail: fmt.Sprintf("belongs at %d", r.errAt)}

@@ -44,19 +44,7 @@ func (c *Cluster) LogOffsets(ctx context.Context, p cluster.Partition) (cluster.
 // listOffsets asks for one kind of offset. A request cannot ask a partition for
 // two kinds.
 func listOffsets(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition, idx []int, errs []error, kind int64, replica int32, found func(i int, offset int64)) error {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = replica
-	for _, g := range byTopic(partitions, idx) {
-		t := kmsg.NewListOffsetsRequestTopic()
-		t.Topic = g.topic
-		for _, i := range g.idx {
-			p := kmsg.NewListOffsetsRequestTopicPartition()
-			p.Partition, p.Timestamp = partitions[i].Partition, kind
-			t.Partitions = append(t.Partitions, p)
-		}
-		req.Topics = append(req.Topics, t)
-	}
-	answer, err := conn.Do(ctx, req)
+	answer, err := conn.Do(ctx, listOffsetsRequest(partitions, idx, kind, replica))
 	if err != nil {
 		return err
 	}
@@ -76,6 +64,22 @@ func listOffsets(ctx context.Context, conn *wire.Conn, partitions []cluster.Part
 	}
 	want.missing(errs)
 	return nil
+}
+
+func listOffsetsRequest(partitions []cluster.Partition, idx []int, kind int64, replica int32) *kmsg.ListOffsetsRequest {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = replica
+	for _, g := range byTopic(partitions, idx) {
+		t := kmsg.NewListOffsetsRequestTopic()
+		t.Topic = g.topic
+		for _, i := range g.idx {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.Timestamp = partitions[i].Partition, kind
+			t.Partitions = append(t.Partitions, p)
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	return req
 }
 
 // EpochEnds asks the leaders where epochs end.

@@ -241,7 +241,7 @@ func TestRunClosesWithTheLast(t *testing.T) {
 	if id, err := c.ID(t.Context()); err != nil || id == "" {
 		t.Errorf("cluster id %q, %v", id, err)
 	}
-	if got := c.Traits(); got != (fetcher.Traits{}) {
+	if got := c.Traits(); got != (fetcher.Traits{Gaps: true, Fills: true, LogAppendTime: true}) {
 		t.Errorf("traits %+v", got)
 	}
 }

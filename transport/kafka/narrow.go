@@ -37,6 +37,12 @@ func (c *Cluster) narrow(ctx context.Context, p cluster.Partition, l *look, foun
 		}
 	}
 	found.From = good
+	// A gap that markers of ours fill, and which the broker has forgotten, looks the same.
+	if b, err := c.Read(ctx, p, good, 1); err != nil {
+		return err
+	} else if len(b) >= batch.HeaderSize {
+		l.filled = l.marks.has(tailOf(b).producerID)
+	}
 	return nil
 }
 

@@ -26,14 +26,41 @@ const (
 )
 
 func idsOf(mirror string, topic cluster.TopicID, partition int32) ownIDs {
+	return ownIDs(prefix("clustermirror producer id 1\x00", mirror, topic, partition))
+}
+
+func prefix(kind, mirror string, topic cluster.TopicID, partition int32) int64 {
 	h := sha256.New()
-	h.Write([]byte("clustermirror producer id 1\x00"))
+	h.Write([]byte(kind))
 	h.Write([]byte(mirror))
 	h.Write([]byte{0})
 	h.Write(topic[:])
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(partition)))
 	sum := binary.BigEndian.Uint64(h.Sum(nil))
-	return ownIDs(1<<62 | sum>>2&^tagMask)
+	return int64(1<<62 | sum>>2&^tagMask)
+}
+
+// markIDs are the producer ids of the markers that fill gaps: another hash of the same
+// things, and as the tag the upper bits of the offset a marker belongs at. Its lower 31
+// are the coordinator epoch. So a marker says where it belongs, and a broker, which
+// takes no lower coordinator epoch after a higher one, refuses one that comes too late.
+type markIDs int64
+
+const lowBits = 1<<31 - 1
+
+func marksOf(mirror string, topic cluster.TopicID, partition int32) markIDs {
+	return markIDs(prefix("clustermirror marker id 1\x00", mirror, topic, partition))
+}
+
+func (m markIDs) at(offset int64) (id int64, coordinatorEpoch int32) {
+	return int64(m) | offset>>31&tagMask, int32(offset & lowBits)
+}
+
+func (m markIDs) has(id int64) bool { return id&^tagMask == int64(m) }
+
+// belongs is the offset of a marker.
+func (m markIDs) belongs(id int64, coordinatorEpoch int32) int64 {
+	return id&tagMask<<31 | int64(coordinatorEpoch)
 }
 
 // stretch is the id of the stretch that starts at an offset.

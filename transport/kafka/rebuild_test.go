@@ -132,7 +132,7 @@ func TestTruncationTraits(t *testing.T) {
 		"refuse":  {Refuse, fetcher.TruncateNever, "Config.Truncation"},
 		"rebuild": {Rebuild, fetcher.TruncateRebuild, "topic a has to be rebuilt"},
 	} {
-		c := open(t, []string{"127.0.0.1:1"}, func(cfg *Config) { cfg.Truncation = tt.mode })
+		c := open(t, []string{"127.0.0.1:1"}, func(cfg *Config) { cfg.Truncation, cfg.GapFill = tt.mode, GapFail })
 		if got := c.Traits(); got != (fetcher.Traits{Truncation: tt.trait}) {
 			t.Errorf("%s: %+v", name, got)
 		}

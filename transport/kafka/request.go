@@ -75,20 +75,20 @@ func (r *request) add(l *lane) (more bool) {
 	l.mu.Lock()
 	l.queued = nil
 	run, b, acks := l.next(r.began)
-	if b != nil && (pipeKey{l.broker, acks}) == p.key && !l.resting(r.began) {
+	if b != nil && !b.Hole() && (pipeKey{l.broker, acks}) == p.key && !l.resting(r.began) {
 		if free := l.take(run, b, acks); free != nil {
 			p.written = append(p.written, free)
 		}
 		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes, len(b.Bytes)})
 		r.size += len(b.Bytes)
-		if _, b, acks = l.next(r.began); b != nil && acks == p.key.acks {
+		if run, b, acks = l.next(r.began); b != nil && !b.Hole() && acks == p.key.acks {
 			l.queued = p
 			l.mu.Unlock()
 			return true
 		}
 	}
 	l.mu.Unlock()
-	if b != nil {
+	if run != nil {
 		p.c.wake(l)
 	}
 	return false

@@ -66,7 +66,7 @@ func (c *Cluster) fill(ctx context.Context, p cluster.Partition, l *look, offset
 	var b []byte
 	for pos := l.logEnd; pos < offset; {
 		if n := min(fillerRecords, offset-pos); n != size {
-			filler, size = batch.NewFiller(int(n), batch.Zstd), n
+			filler, size = batch.NewFiller(int(n), batch.Zstd, []byte(fillerKey)), n
 		}
 		b = filler.Append(b[:0], time.Now().UnixMilli())
 		batch.Header(b).Patch(batch.Patch{LeaderEpoch: cluster.NoEpoch, ProducerID: l.own.filler(), BaseSequence: sequence(pos)})

@@ -1,39 +1,54 @@
 package kafka
 
 import (
+	"math"
+
 	"github.com/clustermirror/mirror/cluster"
 )
 
 // producerState is what a broker remembers of one producer id (DescribeProducers).
 type producerState struct {
-	id      int64
-	epoch   int32
-	lastSeq int32
-	stamp   int64 // timestamp of its last record
-}
-
-// tail is the header of the last batch of a log.
-type tail struct {
-	base, next   int64
-	producerID   int64
-	epoch        int16
-	baseSequence int32
-	maxTimestamp int64
+	id          int64
+	epoch       int32
+	lastSeq     int32
+	stamp       int64 // timestamp of its last record
+	coordinator int32 // coordinator epoch of its last marker
 }
 
 // evidence is everything a destination log says about a stretch.
 type evidence struct {
 	own              ownIDs
+	marks            markIDs
 	logStart, logEnd int64
 	states           []producerState // of own ids only; empty too when the broker does not tell
+	markers          []producerState // of marks only
+	filled           bool            // markers of ours stand in the log where sequences leave the offsets
 	last             *tail           // nil: not read, or nothing there to read
 }
 
 // verdict is what follows from the evidence.
+//
+// The sequence of a batch is its offset less shift, mod 2^31. Markers that fill gaps
+// have no sequence, so shift grows by one with each that stands between batches of the
+// stretch; a stretch without them has shift 0. It is stored nowhere: the end of a log is
+// ours if
+//
+//	(a) the broker's last sequence of one of our ids, less nothing, continues at the end, or
+//	(b) the last batch is data of ours; shift follows from it, and the broker's last
+//	    sequence, where it remembers one, is the batch's own, or
+//	(c) the last batch is a marker of ours that stands where it says that it belongs;
+//	    shift follows from the broker's last sequence. Where it has forgotten that, a new
+//	    stretch begins with a new id.
+//
+// In (b) and (c) with shift not 0 a record of others in between would look like a
+// marker: the log is said to be ours only by a process that has seen the markers land,
+// and else compared with the source.
 type verdict struct {
 	id      int64
 	known   bool  // the broker remembers the id, at the log end
 	stamp   int64 // of the last record of a stretch that goes on; 0: a new one
+	shift   int64
+	marked  bool // markers of ours stand in the stretch
 	stopped bool
 	foreign *cluster.Span // records that are not ours, or ours at wrong offsets
 	fenceAt bool          // the log ends with our fence
@@ -62,14 +77,13 @@ func judge(e evidence, fresh bool) verdict {
 	if v, ok := settled(e); ok {
 		return v
 	}
-	if t := e.last; t != nil && t.next == e.logEnd && e.own.stretches(t.producerID) {
+	if t := e.last; t != nil && t.next == e.logEnd {
 		switch {
-		case t.epoch > 0:
-			return verdict{stopped: true, fenceAt: true}
-		case t.baseSequence == sequence(t.base):
-			return verdict{id: t.producerID, stamp: t.maxTimestamp}
+		case e.own.stretches(t.producerID):
+			return e.afterData(t)
+		case e.marks.has(t.producerID):
+			return e.afterMarker(t)
 		}
-		return verdict{foreign: &cluster.Span{From: e.ourEnd(t), To: e.logEnd}}
 	}
 	if e.fenced() {
 		return verdict{stopped: true}
@@ -79,6 +93,45 @@ func judge(e evidence, fresh bool) verdict {
 		return verdict{foreign: &cluster.Span{From: end, To: e.logEnd}}
 	}
 	return verdict{id: e.unused(e.own.stretch(e.logEnd))}
+}
+
+// afterData decides about a log that ends with a batch of ours: (b).
+func (e evidence) afterData(t *tail) verdict {
+	shift := t.shift()
+	switch {
+	case t.epoch > 0:
+		return verdict{stopped: true, fenceAt: true}
+	case shift == 0:
+		return verdict{id: t.producerID, stamp: t.maxTimestamp}
+	case !e.filled && len(e.markers) == 0:
+		return verdict{foreign: &cluster.Span{From: e.ourEnd(t), To: e.logEnd}}
+	}
+	v := verdict{id: t.producerID, stamp: t.maxTimestamp, shift: shift, marked: true}
+	for _, s := range e.states {
+		v.known = v.known || s.id == t.producerID && s.epoch == 0 && s.lastSeq == t.lastSequence()
+	}
+	return v
+}
+
+// afterMarker decides about a log that ends with a marker of ours: (c).
+func (e evidence) afterMarker(t *tail) verdict {
+	belongs := e.marks.belongs(t.producerID, t.coordinator)
+	if !t.control || t.coordinator < 0 || belongs != t.base {
+		return verdict{foreign: &cluster.Span{From: min(t.base, max(belongs, e.logStart)), To: e.logEnd}}
+	}
+	var live []producerState
+	for _, s := range e.states {
+		if e.own.stretches(s.id) && s.epoch == 0 && s.lastSeq >= 0 {
+			live = append(live, s)
+		}
+	}
+	switch {
+	case len(live) == 1:
+		return verdict{id: live[0].id, known: true, stamp: live[0].stamp, shift: (e.logEnd - int64(live[0].lastSeq) - 1) & lowBits, marked: true}
+	case e.fenced():
+		return verdict{stopped: true}
+	}
+	return verdict{id: e.unused(e.own.stretch(e.logEnd)), marked: true}
 }
 
 // fenced: one of our stretches was stopped, and none came after it. With the log
@@ -97,9 +150,9 @@ func (e evidence) fenced() bool {
 	return stopped
 }
 
-// lastOwn is the furthest end of our stretches that the broker remembers. A
-// sequence gives the offset only mod 2^31: it is the largest not above the log
-// end.
+// lastOwn is the furthest end of ours that the broker remembers, at least: sequences
+// give the offset only mod 2^31 and do not count the markers before. It is the largest
+// not above the log end.
 func (e evidence) lastOwn() (end int64, ok bool) {
 	for _, s := range e.states {
 		if !e.own.stretches(s.id) || s.epoch != 0 || s.lastSeq < 0 {
@@ -107,18 +160,21 @@ func (e evidence) lastOwn() (end int64, ok bool) {
 		}
 		end, ok = max(end, e.endOf(s.lastSeq)), true
 	}
+	for _, s := range e.markers {
+		if at := e.marks.belongs(s.id, s.coordinator); s.coordinator >= 0 && at < e.logEnd {
+			end, ok = max(end, at+1), true
+		}
+	}
 	return end, ok
 }
 
 func (e evidence) endOf(lastSeq int32) int64 {
-	return e.logEnd - (e.logEnd-int64(lastSeq)-1)&0x7fffffff
+	return e.logEnd - (e.logEnd-int64(lastSeq)-1)&lowBits
 }
 
 // ourEnd is where a batch of ours that stands at a wrong offset belonged: from
 // there on at the latest the log is not the source's.
-func (e evidence) ourEnd(t *tail) int64 {
-	return t.base - (t.base-int64(t.baseSequence))&0x7fffffff
-}
+func (e evidence) ourEnd(t *tail) int64 { return t.base - t.shift() }
 
 // unused steps over ids the broker remembers already.
 func (e evidence) unused(id int64) int64 {
@@ -132,3 +188,22 @@ func (e evidence) unused(id int64) int64 {
 	}
 	return id
 }
+
+// turn is the producer epoch of the last marker that the broker remembers, or that the
+// log ends with, among those with the id of the next one; -1: there is none.
+func (e evidence) turn() int32 {
+	id, _ := e.marks.at(e.logEnd)
+	turn := int32(-1)
+	for _, s := range e.markers {
+		if s.id == id {
+			turn = max(turn, s.epoch)
+		}
+	}
+	if t := e.last; t != nil && t.producerID == id {
+		turn = max(turn, int32(t.epoch))
+	}
+	return turn
+}
+
+// turns is how many turns an id has: producer epochs do not go further.
+const turns = math.MaxInt16

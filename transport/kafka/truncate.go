@@ -22,10 +22,12 @@ const (
 
 // Traits of a destination that is written with produce requests.
 func (c *Cluster) Traits() fetcher.Traits {
+	fills := c.cfg.GapFill != GapFail
+	t := fetcher.Traits{Gaps: fills, Fills: fills, LogAppendTime: fills, Truncation: fetcher.TruncateNever}
 	if c.cfg.Truncation == Rebuild {
-		return fetcher.Traits{Truncation: fetcher.TruncateRebuild}
+		t.Truncation = fetcher.TruncateRebuild
 	}
-	return fetcher.Traits{Truncation: fetcher.TruncateNever}
+	return t
 }
 
 // Truncate cannot be done by a client: errors.ErrUnsupported for every cut, with what

@@ -241,6 +241,9 @@ func (k *kit) shown(batches []cluster.Batch, start int64) (lines []string) {
 	k.Helper()
 	for _, b := range batches {
 		h := batch.Header(b.Bytes)
+		if h.Control() && k.traits.Fills {
+			continue // what fills a gap
+		}
 		if h.Control() {
 			lines = append(lines, fmt.Sprintf("%d: marker of %d", h.Base(), h.ProducerID()))
 			continue

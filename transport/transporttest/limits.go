@@ -28,6 +28,9 @@ func (k *kit) allowed(trait bool, name string, b cluster.Batch) {
 	p := k.started()
 	k.land(k.to, p, k.batch(0, 2))
 	if trait {
+		if k.traits.Fills && b.Base > 2 {
+			k.land(k.to, p, cluster.Batch{Base: 2, Next: b.Base})
+		}
 		k.land(k.to, p, b)
 		k.land(k.to, p, k.batch(b.Next, 2))
 		k.holds(k.to, p, k.batch(0, 2), b, k.batch(b.Next, 2))
@@ -54,7 +57,7 @@ func gaps(k *kit) {
 func transactions(k *kit) {
 	producer := &batch.Producer{ID: 4711, Epoch: 1}
 	data := k.batchOf(batch.Spec{Base: 2, Attributes: batch.AttrTransactional, Producer: producer}, 3)
-	k.allowed(k.traits.ControlBatches, "a transactional batch", data)
+	k.allowed(k.traits.ControlBatches || k.traits.Fills, "a transactional batch", data)
 	marker := asBatch(batch.Encode(batch.Spec{
 		Base: 2, Attributes: batch.AttrTransactional | batch.AttrControl, Producer: &batch.Producer{ID: 4711, Epoch: 1, Sequence: -1},
 		Records: []batch.Record{{Offset: 2, Timestamp: k.stamp, Key: []byte{0, 0, 0, 0}, Value: make([]byte, 6)}},
@@ -88,6 +91,10 @@ func brokerTimestamps(k *kit) {
 	p := k.started()
 	k.land(k.to, p, k.batch(0, 2), b)
 	k.replicated(k.to, stretch(p))
+	if k.traits.Fills {
+		k.holds(k.to, p, k.batch(0, 2), b) // as the records' own
+		return
+	}
 	got, err := k.to.Read(k.ctx, p, 2, 1)
 	if h := batch.Header(got); err != nil || !h.LogAppendTime() || h.MaxTimestamp() != k.stamp-5000 {
 		k.Errorf("the broker's timestamp is lost: %v", err)
