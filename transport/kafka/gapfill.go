@@ -88,11 +88,8 @@ func (l *lane) admit(b *cluster.Batch, next int64) (admission, error) {
 		return refuse(cluster.ErrTransactional, "")
 	case !l.fills && h.LogAppendTime():
 		return refuse(cluster.ErrLogAppendTime, "")
-	case l.fills && (records != b.Next-b.Base || !producible(h)):
+	case l.fills && (!h.Producible()):
 		return prepared, nil
 	}
 	return asItIs, nil
 }
-
-// producible: a broker takes the batch, and readers see in it what they saw.
-func producible(h batch.Header) bool { return !h.LogAppendTime() }

@@ -79,11 +79,9 @@ func (c *Cluster) pieces(p *preparation, fill *topicFill) (pieces []cluster.Batc
 		case b.Hole():
 			pieces = append(pieces, c.filling(p, fill, b.Next, b.Gone))
 		default:
-			more, err := c.rewritten(b, p, fill)
-			if err != nil {
+			if pieces, err = c.rewritten(pieces, *b, fill); err != nil {
 				return nil, err
 			}
-			pieces = append(pieces, more...)
 		}
 		for _, piece := range pieces[before:] {
 			size += len(piece.Bytes)
@@ -96,7 +94,20 @@ func (c *Cluster) pieces(p *preparation, fill *topicFill) (pieces []cluster.Batc
 			}
 		}
 	}
-	return pieces, nil
+	return joined(pieces), nil
+}
+
+// joined makes one of holes that follow on each other: each costs a round trip.
+func joined(pieces []cluster.Batch) []cluster.Batch {
+	kept := pieces[:0]
+	for _, b := range pieces {
+		if n := len(kept); n > 0 && b.Hole() && kept[n-1].Hole() {
+			kept[n-1].Next = b.Next
+			continue
+		}
+		kept = append(kept, b)
+	}
+	return kept
 }
 
 // filling is the next batch that fills a hole which goes on to the given end; without
