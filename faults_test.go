@@ -203,30 +203,62 @@ func TestC5_15_FlippedBit(t *testing.T) {
 	}
 }
 
+// shapes are logs that a destination which fills no gaps cannot take: why not, and from
+// which offset on.
+var shapes = []struct {
+	name   string
+	kind   error
+	offset int64
+	fill   func(t *testing.T, p *pair)
+}{
+	{
+		name: "transaction", kind: mirror.ErrTransactional, offset: 10,
+		fill: func(t *testing.T, p *pair) { transaction(t, p.a, "orders", 3, true) },
+	},
+	{
+		name: "aborted transaction", kind: mirror.ErrTransactional, offset: 10,
+		fill: func(t *testing.T, p *pair) { transaction(t, p.a, "orders", 3, false) },
+	},
+	{
+		name: "gap", kind: mirror.ErrGap, offset: 10,
+		fill: func(t *testing.T, p *pair) { gap(t, p.a, "orders") },
+	},
+}
+
+// filling has the pair's destination fill gaps in one way.
+func (p *pair) filling(t *testing.T, way kafka.GapFill) {
+	p.destination = connect(t, p.b, p.net, func(cfg *kafka.Config) { cfg.GapFill = way })
+}
+
+// TestSourceShapesFilled: what readers of committed records see is at the destination,
+// at its own offsets.
+func TestSourceShapesFilled(t *testing.T) {
+	for _, tc := range shapes {
+		for _, way := range []kafka.GapFill{kafka.GapAuto, kafka.GapPhantoms} {
+			t.Run(fmt.Sprint(tc.name, " by ", way), func(t *testing.T) {
+				p := newPair(t, 1)
+				p.filling(t, way)
+				if err := p.a.CreateTopic("orders", 2, map[string]string{"cleanup.policy": "compact"}); err != nil {
+					t.Fatal(err)
+				}
+				write(t, p.a, "orders", 0, 10)
+				tc.fill(t, p)
+				last := write(t, p.a, "orders", 0, 10) + 9
+				r := run(t, p, quick("orders"))
+				mirrored(t, r, map[cluster.Partition]int64{orders: last})
+				equal(t, p.source, p.destination, orders)
+			})
+		}
+	}
+}
+
 // TestSourceShapes: what the destination cannot take fails its partition, with the
 // reason by type and the offset; the others go on.
 func TestSourceShapes(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		kind   error
-		offset int64
-		fill   func(t *testing.T, p *pair)
-	}{
-		{
-			name: "transaction", kind: mirror.ErrTransactional, offset: 10,
-			fill: func(t *testing.T, p *pair) { transaction(t, p.a, "orders", 3, true) },
-		},
-		{
-			name: "aborted transaction", kind: mirror.ErrTransactional, offset: 10,
-			fill: func(t *testing.T, p *pair) { transaction(t, p.a, "orders", 3, false) },
-		},
-		{
-			name: "gap", kind: mirror.ErrGap, offset: 10,
-			fill: func(t *testing.T, p *pair) { gap(t, p.a, "orders") },
-		},
-	} {
+	for _, tc := range shapes {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, 1)
+			p.filling(t, kafka.GapFail)
 			if err := p.a.CreateTopic("orders", 2, map[string]string{"cleanup.policy": "compact"}); err != nil {
 				t.Fatal(err)
 			}
