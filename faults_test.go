@@ -21,6 +21,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 // TestC2_7_CreateFails: a refused creation is shown with Kafka's reason and tried
