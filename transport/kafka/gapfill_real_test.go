@@ -328,7 +328,9 @@ func TestRealMarkersNotPermitted(t *testing.T) {
 	}})
 	p := realTopic(t, k, "unpermitted", nil)
 	onlyAdmin(t, k.Client(t))
-	login := func(cfg *Config) { cfg.SASL = plain.Mechanism{Username: k.Options().User, Password: k.Options().Password} }
+	login := func(cfg *Config) {
+		cfg.SASL = plain.Mechanism{Username: k.Options().User, Password: k.Options().Password}
+	}
 	c := open(t, k.Bootstrap(), login)
 	beginAt(t, c, stretchOf(p))
 	var r fetcher.Result
