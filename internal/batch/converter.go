@@ -28,8 +28,8 @@ const DefaultMaxOffsets = 20_000
 //
 // A delete horizon (KIP-534) needs no conversion: records' timestamps are relative to it
 // as to any base timestamp, LogValidator does not look at the bit, and
-// DefaultRecordBatch.setMaxTimestamp keeps it; brokers before 3.1 do not know it and
-// read the same timestamps. It is kept in what is made, too. Who would rather give the
+// DefaultRecordBatch.setMaxTimestamp keeps it; releases that do not know it read the same
+// timestamps (tried on 4.4.0 and 2.8.2: the bit was in the log afterwards). It is kept in what is made, too. Who would rather give the
 // destination's readers their own delete.retention.ms takes the bit away: with Clear,
 // or in place with Patch.ClearAttributes, since the timestamps do not depend on it.
 //
