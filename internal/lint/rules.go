@@ -50,6 +50,9 @@ var arrows = map[string][]string{
 	"topics":              {"cluster"},
 	"transport/...": {"acl", "cluster", "fetcher", "internal/batch", "internal/epoch", "internal/metalog",
 		"internal/wire", "offsets", "topics", "verify"},
+
+	"internal/metalog/metalogtest": {"internal/batch", "internal/metalog"},
+
 	"verify": {"cluster", "internal/batch"},
 }
 
@@ -64,7 +67,7 @@ var outside = map[string][]string{
 	"github.com/pierrec/lz4/v4":      {"internal/batch", "internal/zoo", "internal/wire", "verify", "transport/...", "bench/..."},
 	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "cmd/...", "examples/...", "bench/...", "internal/clients"},
 	"github.com/twmb/franz-go":       {"examples/...", "bench/...", "internal/clients", "internal/kafkatest/...", "internal/zoo/live"},
-	"github.com/twmb/franz-go/pkg/kmsg": {"internal/wire", "internal/metalog", "transport/...", "store/...",
+	"github.com/twmb/franz-go/pkg/kmsg": {"internal/wire", "internal/metalog/...", "transport/...", "store/...",
 		"internal/kafkatest/...", "internal/zoo/live", "bench/..."},
 }
 
