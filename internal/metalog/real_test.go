@@ -55,15 +55,22 @@ func deleteTopic(t *testing.T, cl *kgo.Client, name string) {
 	}
 }
 
-// compare holds an image against what clients are told of all topics.
-func compare(t *testing.T, cl *kgo.Client, image metalog.Image, partitions int) {
+// compare holds the image against what clients are told of all topics, which
+// comes a little later.
+func compare(t *testing.T, cl *kgo.Client, image func() metalog.Image, partitions int) {
 	t.Helper()
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = nil
-	resp, err := req.RequestWith(t.Context(), cl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.Eventually(t, patience, func(ctx context.Context) error {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics = nil
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		return differ(resp, image(), partitions)
+	})
+}
+
+func differ(resp *kmsg.MetadataResponse, image metalog.Image, partitions int) error {
 	n := 0
 	for _, topic := range resp.Topics {
 		for _, p := range topic.Partitions {
@@ -71,19 +78,19 @@ func compare(t *testing.T, cl *kgo.Client, image metalog.Image, partitions int) 
 			got, ok := image.Partition(metalog.PartitionID{Topic: topic.TopicID, Partition: p.Partition})
 			if !ok || got.Leader != p.Leader || got.LeaderEpoch != p.LeaderEpoch ||
 				!slices.Equal(got.Replicas, p.Replicas) || !slices.Equal(got.ISR, p.ISR) {
-				t.Errorf("%s-%d: image has %+v, clients are told %+v", *topic.Topic, p.Partition, got, p)
+				return fmt.Errorf("%s-%d: image has %+v, clients are told %+v", *topic.Topic, p.Partition, got, p)
 			}
 		}
 	}
-	if n != partitions || len(slices.Collect(image.Topics())) != len(resp.Topics) {
-		t.Errorf("%d partitions of %d topics, image has %d topics, want %d partitions",
-			n, len(resp.Topics), len(slices.Collect(image.Topics())), partitions)
+	if topics := len(slices.Collect(image.Topics())); n != partitions || topics != len(resp.Topics) {
+		return fmt.Errorf("%d partitions of %d topics, image has %d topics, want %d partitions", n, len(resp.Topics), topics, partitions)
 	}
 	for _, b := range resp.Brokers {
 		if got, ok := image.Broker(b.NodeID); !ok || got.Fenced || len(got.Listeners) != 2 || len(got.Directories) != 1 {
-			t.Errorf("broker %d: %+v", b.NodeID, got)
+			return fmt.Errorf("broker %d: %+v", b.NodeID, got)
 		}
 	}
+	return nil
 }
 
 // TestReal: three controllers, found through the brokers. Topics come and go, the
@@ -117,7 +124,7 @@ func TestReal(t *testing.T) {
 				}
 				return nil
 			})
-			compare(t, admin, log.Image(), 19*3+1)
+			compare(t, admin, log.Image, 19*3+1)
 			kafkatest.Eventually(t, 3*time.Minute, func(context.Context) error {
 				for n := range k.Nodes() {
 					if _, err := os.Stat(filepath.Join(k.LogDir(n+1), "__cluster_metadata-0", "00000000000000000000.log")); err == nil {
@@ -127,7 +134,7 @@ func TestReal(t *testing.T) {
 				return nil
 			})
 			second := waitFor(t, openReal(t, k, k.Controllers()), "from a snapshot", hasTopic("after-kill"))
-			compare(t, admin, second, 19*3+1)
+			compare(t, admin, func() metalog.Image { return second }, 19*3+1)
 			if set := second.Config(metalog.Resource{Kind: metalog.TopicResource, Name: "after-kill"}); set["retention.ms"] != "7" {
 				t.Errorf("configuration %v", set)
 			}
