@@ -74,6 +74,7 @@ func contractEnd(t testing.TB, bootstrap []string) transporttest.End {
 			}
 			return nil
 		},
+		Begin: func(t testing.TB, p cluster.Partition) transporttest.Transaction { return begin(t, c, bootstrap, p) },
 		Join: func(t testing.TB, group string) func() {
 			topic := cluster.NewTopic{Name: "contract-members", Partitions: 1, ReplicationFactor: -1}
 			if err := c.CreateTopics(t.Context(), []cluster.NewTopic{topic})[0]; err != nil && !errors.Is(err, cluster.ErrTopicExists) {

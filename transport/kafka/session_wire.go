@@ -135,9 +135,7 @@ func (s *session) fetched(topic string, p *kmsg.FetchResponseTopicPartition) fet
 		LastStable:    p.LastStableOffset,
 		Records:       p.RecordBatches,
 	}
-	for i := range p.AbortedTransactions {
-		f.Aborted = append(f.Aborted, fetcher.AbortedTransaction{Producer: p.AbortedTransactions[i].ProducerID, First: p.AbortedTransactions[i].FirstOffset})
-	}
+	f.Aborted = abortedOf(p)
 	f.Err = wire.CodeError(p.ErrorCode)
 	if f.Leader.Broker >= 0 && f.Leader.Broker != s.broker {
 		s.learn(f.Partition, f.Leader)

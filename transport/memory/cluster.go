@@ -32,8 +32,13 @@ type Options struct {
 	// that no consumer sees; what a late worker sends lands where it belongs, or
 	// displaced behind foreign records.
 	Produce bool
-	// Traits are what the destination can do. Default: everything, or what Produce
-	// says.
+	// Fills makes a destination of the produce kind fill the offsets that it is told are
+	// without records, with markers of nobody's transaction, as transport/kafka does where
+	// it is permitted: it takes holes, batches with fewer records than offsets, and those of
+	// committed transactions.
+	Fills bool
+	// Traits are what the destination can do. Default: everything, or what Produce and
+	// Fills say.
 	Traits *fetcher.Traits
 	// StrictEpochs refuses mirrored batches whose epoch is above the partition's own
 	// leader epoch (cluster.ErrLeaderEpoch): invariant I5, enforced.
@@ -94,7 +99,7 @@ func traitsOf(o Options) fetcher.Traits {
 	case o.Traits != nil:
 		return *o.Traits
 	case o.Produce:
-		return fetcher.Traits{Truncation: fetcher.TruncateNever}
+		return fetcher.Traits{Gaps: o.Fills, Fills: o.Fills, Truncation: fetcher.TruncateNever}
 	}
 	return fetcher.Traits{
 		Gaps: true, ControlBatches: true, LogAppendTime: true, KeepsEpochs: true, ReadOnly: true, Truncation: fetcher.TruncateExact,

@@ -22,13 +22,15 @@ type session struct {
 	known  map[cluster.Partition]*wanted
 	once   sync.Once
 	closed chan struct{}
+	// committed: what readers of committed records see is asked for
+	committed bool
 }
 
 // wanted is a partition of a session and what was told of it last.
 type wanted struct {
 	fetcher.Want
-	told        bool
-	high, start int64
+	told                bool
+	high, start, stable int64
 }
 
 // Open starts a fetch session with a broker.
@@ -123,6 +125,7 @@ func (s *session) op() Op {
 func (s *session) update(req *fetcher.FetchRequest) {
 	s.cl.c.mu.Lock()
 	defer s.cl.c.mu.Unlock()
+	s.committed = req.Committed
 	for _, p := range req.Forgotten {
 		if w := s.known[p]; w != nil {
 			delete(s.known, p)
@@ -194,7 +197,7 @@ func (s *session) answer(maxBytes int, over bool, least int) (*fetcher.FetchResp
 		buf = records
 		urgent = urgent || f.Err != nil || f.Diverging.EndOffset >= 0
 		news := got > 0 || f.Err != nil || f.Diverging.EndOffset >= 0
-		if f.Err == nil && w.told && w.high == f.HighWatermark && w.start == f.LogStart && !news {
+		if f.Err == nil && w.told && w.high == f.HighWatermark && w.start == f.LogStart && w.stable == f.LastStable && !news {
 			continue
 		}
 		if got > 0 {
@@ -224,7 +227,7 @@ func (s *session) settle(resp *fetcher.FetchResponse, buf []byte, full int) {
 		f.Records = buf[at : at+n : at+n]
 		at += n
 		w := s.known[f.Partition]
-		w.told, w.high, w.start = f.Err == nil, f.HighWatermark, f.LogStart
+		w.told, w.high, w.start, w.stable = f.Err == nil, f.HighWatermark, f.LogStart, f.LastStable
 	}
 	if full > 0 && full < len(s.wants) {
 		s.wants = append(append(make([]*wanted, 0, len(s.wants)), s.wants[full:]...), s.wants[:full]...)
@@ -252,7 +255,7 @@ func (s *session) lost() error {
 // records are appended to buf, and f.Records has their length.
 func (s *session) fetch(w *wanted, buf []byte, room int) (f fetcher.Fetched, out []byte) {
 	f = fetcher.Fetched{
-		Partition: w.Partition, HighWatermark: -1, LogStart: -1,
+		Partition: w.Partition, HighWatermark: -1, LogStart: -1, LastStable: -1,
 		Diverging: cluster.EpochEnd{Epoch: cluster.NoEpoch, EndOffset: -1}, Leader: cluster.Leader{Broker: -1, Epoch: cluster.NoEpoch},
 	}
 	p, err := s.cl.c.find(w.Partition)
@@ -277,11 +280,19 @@ func (s *session) fetch(w *wanted, buf []byte, room int) (f fetcher.Fetched, out
 		f.Diverging = d
 		return f, buf
 	}
-	if w.Offset >= r.high || room <= 0 {
+	limit := r.high
+	if s.committed {
+		f.LastStable = p.stable()
+		limit = f.LastStable
+	}
+	if w.Offset >= limit || room <= 0 {
 		return f, buf
 	}
-	out = r.log.read(buf, w.Offset, r.high, min(room, int(w.MaxBytes)), len(buf) == 0)
+	out = r.log.read(buf, w.Offset, limit, min(room, int(w.MaxBytes)), len(buf) == 0)
 	f.Records = out[len(buf):]
+	if s.committed {
+		f.Aborted = p.abortedIn(w.Offset, upTo(f.Records, w.Offset))
+	}
 	return f, out
 }
 

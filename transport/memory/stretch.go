@@ -110,6 +110,12 @@ func (c *Cluster) takes(p *partition, b *cluster.Batch) error {
 	at := func(err error, detail string) error {
 		return &cluster.OffsetError{Partition: p.id, Span: cluster.Span{From: b.Base, To: b.Next}, Err: err, Detail: detail}
 	}
+	if b.Hole() {
+		if !c.traits.Fills || b.Next <= b.Base {
+			return at(cluster.ErrGap, "a hole is handed over")
+		}
+		return nil
+	}
 	h := batch.Header(b.Bytes)
 	if err := h.Check(); err != nil {
 		return at(cluster.ErrCorrupt, err.Error())
@@ -120,7 +126,7 @@ func (c *Cluster) takes(p *partition, b *cluster.Batch) error {
 		return at(cluster.ErrRefused, fmt.Sprintf("the batch's bytes say [%d,%d)", h.Base(), h.Next()))
 	case h.Control() && !t.ControlBatches:
 		return at(cluster.ErrControlBatch, "")
-	case h.Transactional() && !t.ControlBatches:
+	case h.Transactional() && !t.ControlBatches && !t.Fills:
 		return at(cluster.ErrTransactional, "")
 	case h.LogAppendTime() && !t.LogAppendTime:
 		return at(cluster.ErrLogAppendTime, "")
@@ -134,7 +140,7 @@ func (c *Cluster) takes(p *partition, b *cluster.Batch) error {
 
 // compareAndAppend appends a batch if the log still ends where the client believes.
 func (r *run) compareAndAppend(p *partition, leader *replica, b *cluster.Batch, end int64) error {
-	gap := b.Base > end && r.lane.cl.c.traits.Gaps
+	gap := b.Base > end && r.lane.cl.c.traits.Gaps && !r.lane.cl.c.traits.Fills
 	if leader.log.end != end || b.Base != end && !gap {
 		return r.outOfOrder(p, b, leader.log.end)
 	}
@@ -186,12 +192,20 @@ func (r *run) outOfOrder(p *partition, b *cluster.Batch, end int64) error {
 // put writes a copy of a batch into the leader's log. One that does not keep epochs
 // gives it its own, and forgets who produced it.
 func (r *run) put(p *partition, leader *replica, b *cluster.Batch, at int64) {
+	if b.Hole() {
+		r.fill(p, leader, b, at)
+		return
+	}
 	h := batch.Header(slices.Clone(b.Bytes))
+	clear := int16(0)
+	if r.lane.cl.c.traits.Fills {
+		clear = batch.AttrTransactional
+	}
 	switch {
 	case r.lane.cl.c.options.Produce:
-		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1})
+		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1, ClearAttributes: clear})
 	case !r.lane.cl.c.traits.KeepsEpochs:
-		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: h.ProducerID(), ProducerEpoch: h.ProducerEpoch(), BaseSequence: h.BaseSequence()})
+		h.Patch(batch.Patch{Base: at, LeaderEpoch: p.epoch, ProducerID: h.ProducerID(), ProducerEpoch: h.ProducerEpoch(), BaseSequence: h.BaseSequence(), ClearAttributes: clear})
 	}
 	leader.log.append(storedOf(h))
 	p.act()

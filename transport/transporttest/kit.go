@@ -241,8 +241,8 @@ func (k *kit) shown(batches []cluster.Batch, start int64) (lines []string) {
 	k.Helper()
 	for _, b := range batches {
 		h := batch.Header(b.Bytes)
-		if h.Control() && k.traits.Fills {
-			continue // what fills a gap
+		if b.Hole() || k.traits.Fills && h.Control() {
+			continue
 		}
 		if h.Control() {
 			lines = append(lines, fmt.Sprintf("%d: marker of %d", h.Base(), h.ProducerID()))

@@ -11,6 +11,7 @@ import (
 
 var limitChecks = []check{
 	{"gaps", needsDestination, gaps},
+	{"holes are filled", with("trait", func(e End) bool { return e.Destination.Traits().Fills }), holes},
 	{"transactions", guarded(func(t fetcher.Traits) bool { return t.ControlBatches }), transactions},
 	{"timestamps of the broker", guarded(func(t fetcher.Traits) bool { return t.LogAppendTime }), brokerTimestamps},
 	{"reading", needsDestination, reading},
@@ -49,7 +50,7 @@ func (k *kit) allowed(trait bool, name string, b cluster.Batch) {
 // gaps are C4.1 and C4.3: offsets that compaction has left out, between batches and
 // at the end of one.
 func gaps(k *kit) {
-	k.allowed(k.traits.Gaps, "a gap before a batch", k.batch(10, 2))
+	k.allowed(k.traits.Gaps && !k.traits.Fills, "a gap before a batch", k.batch(10, 2))
 	k.allowed(k.traits.Gaps, "a gap inside a batch", k.batchOf(batch.Spec{Base: 2, Next: 20}, 3))
 }
 
@@ -122,5 +123,50 @@ func reading(k *kit) {
 	}
 	if b, err := k.to.Read(k.ctx, p, 21, 1<<20); !errors.Is(err, cluster.ErrOutOfRange) {
 		k.Errorf("read behind the end: %d bytes, %v", len(b), err)
+	}
+}
+
+// holes: what is told to be without records takes up its offsets, before, between and
+// behind batches and alone; readers see nothing there, and what belongs behind it lands
+// at its offset. Repeating one changes nothing.
+func holes(k *kit) {
+	p := k.started()
+	hole := func(from, to int64) cluster.Batch {
+		return cluster.Batch{Base: from, Next: to, MaxTimestamp: k.stamp}
+	}
+	behind := k.batchOf(batch.Spec{Base: 13, Next: 19}, 3)
+	k.land(k.to, p, hole(0, 3), k.batch(3, 2), hole(5, 6), k.batch(6, 1), hole(7, 13), behind)
+	k.land(k.to, p, hole(19, 20))
+	k.land(k.to, p, k.batch(20, 2), hole(22, 1500))
+	if e := k.replicated(k.to, stretch(p)); e.LogEnd != 1500 || e.LogStart != 0 {
+		k.Fatalf("after holes up to 1500: %+v", e)
+	}
+	k.append(k.to, p, hole(22, 1500)) // a result of either kind
+	if e := k.begin(k.to, stretch(p)); e.LogEnd != 1500 {
+		k.Fatalf("the log end after a hole that was repeated: %+v", e)
+	}
+	want := []cluster.Batch{k.batch(3, 2), k.batch(6, 1), behind, k.batch(20, 2), k.batch(1500, 2)}
+	k.land(k.to, p, k.batch(1500, 2))
+	k.holds(k.to, p, want...)
+	if r := k.append(k.to, p, hole(1499, 1510)); r.Err == nil || r.Batches != 0 {
+		k.Errorf("a hole across the end: %+v", r)
+	}
+	if e := k.begin(k.to, stretch(p)); e.LogEnd != 1502 {
+		k.Fatalf("%+v", e)
+	}
+	k.goneHole(p, 1502)
+	k.holds(k.to, p, append(want, k.batch(3000, 1))...)
+}
+
+// goneHole: what the source does not have any more is filled too, and trimmed.
+func (k *kit) goneHole(p cluster.Partition, from int64) {
+	k.Helper()
+	k.land(k.to, p, cluster.Batch{Base: from, Next: 3000, MaxTimestamp: -1, Gone: true}, k.batch(3000, 1))
+	k.replicated(k.to, stretch(p))
+	if err := k.to.Trim(k.ctx, []fetcher.Cut{{Partition: p, Offset: 3000}})[0]; err != nil {
+		k.Fatal(err)
+	}
+	if e := k.begin(k.to, stretch(p)); e.LogStart != 3000 || e.LogEnd != 3001 {
+		k.Fatalf("after a trim to 3000: %+v", e)
 	}
 }

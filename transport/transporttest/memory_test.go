@@ -17,6 +17,7 @@ func variants() map[string]memory.Options {
 	return map[string]memory.Options{
 		"full":    {},
 		"produce": {Produce: true},
+		"fills":   {Produce: true, Fills: true},
 		"rebuild": {Traits: &fetcher.Traits{Gaps: true, Truncation: fetcher.TruncateRebuild, ReadOnly: true}},
 		"cuts":    {Traits: &fetcher.Traits{Truncation: fetcher.TruncateExact, LogAppendTime: true}},
 	}
@@ -40,6 +41,7 @@ func endOf(t testing.TB, c *memory.Cluster) End {
 			_, err := c.ProduceBatches(p, batches...)
 			return err
 		},
+		Begin: func(_ testing.TB, p cluster.Partition) Transaction { return begun(c, p) },
 		Elect: func(t testing.TB, p cluster.Partition) { elect(t, c, p) },
 		Join: func(_ testing.TB, group string) func() {
 			c.SetMembers(group, 1)
@@ -63,5 +65,35 @@ func elect(t testing.TB, c *memory.Cluster, p cluster.Partition) {
 	}
 	if err := c.Elect(p, s.Replicas[(at+1)%len(s.Replicas)].Broker); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// transaction is one of a cluster in memory.
+type transaction struct {
+	p  cluster.Partition
+	by *memory.Producer
+}
+
+func begun(c *memory.Cluster, p cluster.Partition) *transaction {
+	by := c.Producer()
+	by.Begin()
+	return &transaction{p, by}
+}
+
+func (x *transaction) Send(n int) {
+	for range n {
+		if _, err := x.by.Send(x.p, memory.Values("of a transaction")...); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (x *transaction) End(commit bool) {
+	end := x.by.Abort
+	if commit {
+		end = x.by.Commit
+	}
+	if err := end(); err != nil {
+		panic(err)
 	}
 }

@@ -41,6 +41,9 @@ func TestMutantSourcesAreCaught(t *testing.T) {
 		"ctx does not wake":              {"fetch gives way to Close and ctx", func(s fetcher.Session) fetcher.Session { return &undone{s} }},
 		"keeps its bytes":                {"fetch gives what was produced", newKeeping},
 		"loses a batch":                  {"fetch gives what was produced", answer(func(r *fetcher.FetchResponse) { r.Partitions[0].Records = r.Partitions[0].Records[90:] })},
+		"shows what is open":             {"committed fetches", request(func(r *fetcher.FetchRequest) { r.Committed = false })},
+		"does not say what was aborted":  {"committed fetches", answer(func(r *fetcher.FetchResponse) { r.Partitions[0].Aborted = nil })},
+		"forgets where one has begun":    {"committed fetches", answer(forgetBeginnings)},
 		"has no limits":                  {"fetch keeps its limits", wants(func(w *fetcher.Want) { w.MaxBytes = 1 << 20 })},
 		"ignores offsets out of range":   {"fetch refuses what it has to", wants(func(w *fetcher.Want) { w.Offset = min(w.Offset, 6) })},
 		"ignores topic ids":              {"fetch refuses what it has to", wants(func(w *fetcher.Want) { w.TopicID = cluster.TopicID{} })},
@@ -59,10 +62,11 @@ func TestMutantSourcesAreCaught(t *testing.T) {
 		})
 	}
 	for by, make := range map[string]func(*memory.Client) Source{
-		"ends of epochs":        func(c *memory.Client) Source { return &endless{c} },
-		"leaders":               func(c *memory.Client) Source { return &leading{c} },
-		"offsets of the source": func(c *memory.Client) Source { return &ahead{c} },
-		"topic settings":        func(c *memory.Client) Source { return &ahead{c} },
+		"reading what is committed": func(c *memory.Client) Source { return &uncommitted{c} },
+		"ends of epochs":            func(c *memory.Client) Source { return &endless{c} },
+		"leaders":                   func(c *memory.Client) Source { return &leading{c} },
+		"offsets of the source":     func(c *memory.Client) Source { return &ahead{c} },
+		"topic settings":            func(c *memory.Client) Source { return &ahead{c} },
 	} {
 		t.Run(by, func(t *testing.T) {
 			caught(t, by, func(t testing.TB) End {
@@ -106,6 +110,23 @@ func (m *asking) Fetch(ctx context.Context, req *fetcher.FetchRequest) (*fetcher
 		m.answer(resp)
 	}
 	return resp, err
+}
+
+// forgetBeginnings leaves out the transactions that began before the answer.
+func forgetBeginnings(r *fetcher.FetchResponse) {
+	f := &r.Partitions[0]
+	if bs := batchesOf(f.Records, 0); len(bs) > 0 {
+		f.Aborted = slices.DeleteFunc(f.Aborted, func(a fetcher.AbortedTransaction) bool { return a.First < bs[0].Base })
+	}
+}
+
+// uncommitted reads what is open as well.
+type uncommitted struct{ *memory.Client }
+
+func (m *uncommitted) ReadCommitted(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, []fetcher.AbortedTransaction, error) {
+	b, err := m.Read(ctx, p, offset, maxBytes)
+	_, aborted, _ := m.Client.ReadCommitted(ctx, p, offset, maxBytes)
+	return b, aborted, err
 }
 
 func spoilAll(r *fetcher.FetchResponse) {

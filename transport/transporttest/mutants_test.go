@@ -69,6 +69,8 @@ func destinationMutants() map[string]destinationMutant {
 		"claims to be read-only":          {"cuts", "writes of others", claims(func(t *fetcher.Traits) { t.ReadOnly = true })},
 		"claims epochs":                   {"cuts", "epochs", claims(func(t *fetcher.Traits) { t.KeepsEpochs = true })},
 		"takes gaps without the trait":    {"full", "gaps", claims(func(t *fetcher.Traits) { t.Gaps = false })},
+		"claims to fill":                  {"produce", "holes are filled", claims(func(t *fetcher.Traits) { t.Fills = true })},
+		"leaves holes out":                {"full", "holes are filled", func(c *memory.Client) Destination { return &leaving{c} }},
 		"cuts without the trait":          {"full", "truncate", claims(func(t *fetcher.Traits) { t.Truncation = fetcher.TruncateNever })},
 		"truncates nothing":               {"full", "truncate", func(c *memory.Client) Destination { return &cutting{c, func(o int64) int64 { return 1 << 40 }} }},
 		"truncates after the batch":       {"full", "truncate", func(c *memory.Client) Destination { return &cutting{c, func(o int64) int64 { return (o + 4) / 5 * 5 }} }},
@@ -97,6 +99,29 @@ func destinationMutants() map[string]destinationMutant {
 		"has a new id each time":          {"full", "cluster id", func(c *memory.Client) Destination { return &careless{c} }},
 		"knows every topic":               {"full", "an unknown topic", func(c *memory.Client) Destination { return &looking{c, func(e *fetcher.End) { e.Err = nil }} }},
 	}
+}
+
+// leaving takes holes by leaving them out.
+type leaving struct{ *memory.Client }
+
+func (m *leaving) Traits() fetcher.Traits {
+	t := m.Client.Traits()
+	t.Fills = true
+	return t
+}
+
+func (m *leaving) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
+	n := len(batches)
+	batches = slices.DeleteFunc(slices.Clone(batches), func(b cluster.Batch) bool { return b.Hole() })
+	if len(batches) == 0 {
+		batches = nil
+	}
+	m.Client.Append(p, batches, free, func(r fetcher.Result) {
+		if r.Err == nil {
+			r.Batches = n
+		}
+		done(r)
+	})
 }
 
 // claims is a destination with other traits than it has.

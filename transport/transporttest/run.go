@@ -60,6 +60,9 @@ type End struct {
 	// Elect makes another replica that is in sync the leader and returns when it leads.
 	// Nil: what needs it is left out.
 	Elect func(t testing.TB, p cluster.Partition)
+	// Begin begins a transaction in a partition of the source, of a producer that has no
+	// other. Nil: what needs it is left out.
+	Begin func(t testing.TB, p cluster.Partition) Transaction
 	// OldFetch: the source's brokers do not tell in a fetch where logs part (Kafka before
 	// 2.7, fetch below version 12). What needs it is left out.
 	OldFetch bool
@@ -69,6 +72,15 @@ type End struct {
 	// Join gives a group a member until leave is called. Nil: groups with members are
 	// left out.
 	Join func(t testing.TB, group string) (leave func())
+}
+
+// Transaction is one of a source's producer, in one partition.
+type Transaction interface {
+	// Send writes so many batches of one record each, and returns when they can be read
+	// by those who do not ask whether it is committed.
+	Send(batches int)
+	// End writes the marker and returns when readers of committed records are told.
+	End(commit bool)
 }
 
 // Options of Run.
@@ -111,7 +123,7 @@ func Run(t *testing.T, o Options) {
 
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{sourceChecks, sessionChecks, appendChecks, limitChecks, cutChecks, workerChecks, metaChecks} {
+	for _, part := range [][]check{sourceChecks, sessionChecks, committedChecks, appendChecks, limitChecks, cutChecks, workerChecks, metaChecks} {
 		all = append(all, part...)
 	}
 	return all
