@@ -3,6 +3,7 @@ package fetcher
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/epoch"
@@ -43,8 +44,8 @@ func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error)
 // on behind it, the destination has something else there, or starts inside it.
 func (j *alignment) outside(ctx context.Context, end int64) (int64, error) {
 	at := max(end, j.source.LogStart) // the log may start inside a batch that begins further back
-	if at >= j.source.HighWatermark {
-		return end, nil
+	if at >= j.source.HighWatermark || j.log.Traits().Fills {
+		return end, nil // one that fills gaps goes on inside of a batch
 	}
 	b, err := j.from.Read(ctx, j.p, at, 1)
 	if err != nil {
@@ -170,21 +171,45 @@ func (s sight) agreed(bad int64) int64 {
 
 // see compares one batch, or hole, of both logs.
 func (j *alignment) see(ctx context.Context, at int64, span cluster.Span, like likeness) (sight, error) {
-	theirs, err := j.from.Read(ctx, j.p, at, 1)
+	s, err := j.side(ctx, j.from, at, span, like)
 	if err != nil {
 		return sight{}, fmt.Errorf("source at offset %d: %w", at, err)
 	}
-	ours, err := j.destination.Read(ctx, j.p, at, 1)
-	if err != nil {
-		return sight{}, fmt.Errorf("destination at offset %d: %w", at, err)
-	}
-	s, err := sideAt(theirs, at, span, like)
-	if err != nil {
-		return sight{}, fmt.Errorf("source at offset %d: %w", at, err)
-	}
-	d, err := sideAt(ours, at, span, like)
+	d, err := j.side(ctx, j.destination, at, span, like)
 	if err != nil {
 		return sight{}, fmt.Errorf("destination at offset %d: %w", at, err)
 	}
 	return sightOf(s, d, like), nil
+}
+
+// side reads one log. At a destination that fills gaps, records of transactions count
+// when they are committed.
+func (j *alignment) side(ctx context.Context, from Reader, at int64, span cluster.Span, like likeness) (side, error) {
+	b, err := from.Read(ctx, j.p, at, 1)
+	if err != nil {
+		return side{}, err
+	}
+	s, err := sideAt(b, at, span, like)
+	if err != nil || len(s.records) == 0 || !j.log.Traits().Fills {
+		return s, err
+	}
+	h, err := whole(b)
+	if err != nil || !h.Transactional() {
+		return s, err
+	}
+	reader, ok := from.(CommittedReader)
+	if !ok {
+		s.records = nil // nobody knows
+		return s, nil
+	}
+	committed, aborted, err := reader.ReadCommitted(ctx, j.p, max(at, h.Base()), 1)
+	if err != nil {
+		return s, err
+	}
+	base, decided := firstBase(committed)
+	hidden := slices.ContainsFunc(aborted, func(a AbortedTransaction) bool { return a.Producer == h.ProducerID() && a.First < h.Next() })
+	if !decided || base != h.Base() || hidden {
+		s.nothing()
+	}
+	return s, nil
 }

@@ -3,6 +3,7 @@ package fetcher
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
@@ -33,7 +34,18 @@ type side struct {
 	span    cluster.Span     // all its records are known
 	records map[int64][]byte // those that count, each as bytes that are equal only for equal records
 	epoch   int32            // of the batch; cluster.NoEpoch in a hole
+	// never: nothing that counts ever stood there, so that a record at the other side was
+	// not compacted away at this one. That cannot be said of what a mirror fills gaps of a
+	// compacted log with: another replica may still have what one lacked.
+	never []cluster.Span
 }
+
+func (s *side) neverHad(o int64) bool {
+	return slices.ContainsFunc(s.never, func(n cluster.Span) bool { return n.From <= o && o < n.To })
+}
+
+// nothing says that readers see nothing of the whole stretch, and never did.
+func (s *side) nothing() { s.records, s.never = nil, []cluster.Span{s.span} }
 
 // sideAt reads what b, the log from the batch at or after the offset on, says of
 // the batch or the hole there.
@@ -50,7 +62,7 @@ func sideAt(b []byte, at int64, within cluster.Span, like likeness) (side, error
 		return side{epoch: cluster.NoEpoch}, fmt.Errorf("%w: asked for offset %d, got the batch before it, [%d,%d)", cluster.ErrUnavailable, at, h.Base(), h.Next())
 	}
 	out := side{span: cluster.Span{From: max(h.Base(), within.From), To: min(h.Next(), within.To)}, epoch: h.LeaderEpoch()}
-	out.records, err = recordsOf(h, out.span, like)
+	err = out.read(h, like)
 	return out, err
 }
 
@@ -81,12 +93,12 @@ func sightOf(s, d side, like likeness) sight {
 			out.same++
 		case ok:
 			differ(o, "the records differ")
-		case !like.holes:
+		case !like.holes || d.neverHad(o):
 			differ(o, "only the source has a record there")
 		}
 	}
 	for o := range d.records {
-		if _, ok := s.records[o]; !ok && !like.holes && o >= out.span.From && o < out.span.To {
+		if _, ok := s.records[o]; !ok && (!like.holes || s.neverHad(o)) && o >= out.span.From && o < out.span.To {
 			differ(o, "only the destination has a record there")
 		}
 	}
@@ -103,13 +115,15 @@ func whole(b []byte) (batch.Header, error) {
 	return h, h.Check()
 }
 
-// recordsOf gives the records of a batch within span that count, each as bytes that
-// are equal only for equal records. What no consumer sees (fillers, and markers
-// unless they count) is left out.
-func recordsOf(h batch.Header, span cluster.Span, like likeness) (map[int64][]byte, error) {
-	out := map[int64][]byte{}
+// read takes the records of a batch within the span that count. What no consumer sees
+// (fillers, and markers unless they count) is left out.
+func (s *side) read(h batch.Header, like likeness) error {
+	s.records = map[int64][]byte{}
 	if h.Control() && !like.control {
-		return out, nil
+		if h.ProducerID() < batch.OwnProducers {
+			s.nothing()
+		}
+		return nil
 	}
 	var prefix []byte
 	if like.control && (h.Control() || h.Transactional()) {
@@ -118,13 +132,17 @@ func recordsOf(h batch.Header, span cluster.Span, like likeness) (map[int64][]by
 	if like.epochs {
 		prefix = fmt.Appendf(prefix, "epoch %d ", h.LeaderEpoch())
 	}
-	err := batch.Decode(h, func(r batch.Record) error {
-		if !r.Phantom && r.Offset >= span.From && r.Offset < span.To {
-			out[r.Offset] = render(prefix, r)
+	place := h.Base()
+	return batch.Decode(h, func(r batch.Record) error {
+		switch {
+		case r.Phantom && (r.Key == nil || string(r.Key) == batch.FenceKey): // compacted logs take none without a key
+			s.never = append(s.never, cluster.Span{From: place, To: place + 1})
+		case !r.Phantom && r.Offset >= s.span.From && r.Offset < s.span.To:
+			s.records[r.Offset] = render(prefix, r)
 		}
+		place++
 		return nil
 	})
-	return out, err
 }
 
 func render(prefix []byte, r batch.Record) []byte {

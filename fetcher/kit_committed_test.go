@@ -1,6 +1,7 @@
 package fetcher
 
 import (
+	"context"
 	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -136,5 +137,33 @@ func (l *sourceLog) marker(producer int64, kind int16) []byte {
 		Base: base, LeaderEpoch: l.leader.Epoch, Attributes: batch.AttrTransactional | batch.AttrControl, Next: base + 1,
 		Producer: &batch.Producer{ID: producer, Sequence: -1},
 		Records:  []batch.Record{{Offset: base, Timestamp: 1_700_000_000_000 + base, Key: []byte{0, 0, 0, byte(kind)}, Value: make([]byte, 6)}},
+	})
+}
+
+// ReadCommitted makes a source a CommittedReader.
+func (s *sourceCluster) ReadCommitted(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, []AbortedTransaction, error) {
+	b, err := s.Read(ctx, p, offset, maxBytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := Fetched{Records: b}
+	s.logs[p].committed(&f, offset)
+	return f.Records, f.Aborted, err
+}
+
+// ReadCommitted of a destination: the transactions of its own log.
+func (d *destination) ReadCommitted(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, []AbortedTransaction, error) {
+	b, err := d.Read(ctx, p, offset, maxBytes)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := Fetched{Records: b}
+	(&sourceLog{batches: d.log(p).batches}).committed(&f, offset)
+	return f.Records, f.Aborted, err
+}
+
+// filler is what a destination puts into a hole: markers of its own.
+func filler(base, next int64) []byte {
+	return batch.Encode(batch.Spec{
+		Base: base, Next: next, Attributes: batch.AttrControl | batch.AttrTransactional, Producer: &batch.Producer{ID: batch.OwnProducers, Sequence: -1},
+		Records: []batch.Record{{Offset: base, Key: []byte{0, 0, 0, 1}, Value: make([]byte, 6)}},
 	})
 }

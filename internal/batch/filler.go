@@ -5,6 +5,13 @@ import (
 	"math"
 )
 
+// OwnProducers is the first producer id that mirrors use for what they write of their
+// own. Clusters do not hand out ids as high.
+const OwnProducers int64 = 1 << 62
+
+// FenceKey is the key of the phantom that a stop leaves, where it has one.
+const FenceKey = "__clustermirror_fence"
+
 // AppendPhantoms appends to dst one uncompressed batch, at base offset 0 and
 // without a producer (Patch sets both), that takes up n offsets, 1 at least, and
 // shows nothing to consumers: n records with the given key (nil is null; a

@@ -14,7 +14,7 @@ import (
 
 // fenceKey is the fence's key on compacted topics, which refuse records without
 // one. No client sees the record.
-const fenceKey = "__clustermirror_fence"
+const fenceKey = batch.FenceKey
 
 // invalidRecord is how a broker refuses a record without a key on a compacted topic.
 const invalidRecord = wire.Code(87)

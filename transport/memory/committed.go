@@ -48,7 +48,7 @@ func (cl *Client) ReadCommitted(ctx context.Context, p cluster.Partition, offset
 
 // fillerID is the producer of what fills holes (Options.Fills). Clusters do not hand
 // out ids as high.
-const fillerID = 1 << 62
+const fillerID = batch.OwnProducers
 
 // mostFilled is how many offsets one filler takes up.
 const mostFilled = 1 << 30

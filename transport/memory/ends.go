@@ -136,7 +136,7 @@ func (c *Cluster) appendFence(p *partition, leader *replica) {
 	if n := len(leader.log.batches); n > 0 {
 		timestamp = batch.Header(leader.log.batches[n-1].bytes).MaxTimestamp()
 	}
-	b := batch.AppendPhantoms(nil, 1, timestamp, []byte("__clustermirror_fence"))
+	b := batch.AppendPhantoms(nil, 1, timestamp, []byte(batch.FenceKey))
 	h := batch.Header(b)
 	h.Patch(batch.Patch{Base: leader.log.end, LeaderEpoch: p.epoch, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1})
 	leader.log.append(storedOf(h))
