@@ -50,7 +50,7 @@ func (k *kit) allowed(trait bool, name string, b cluster.Batch) {
 // gaps are C4.1 and C4.3: offsets that compaction has left out, between batches and
 // at the end of one.
 func gaps(k *kit) {
-	k.allowed(k.traits.Gaps && !k.traits.Fills, "a gap before a batch", k.batch(10, 2))
+	k.allowed(k.traits.Gaps, "a gap before a batch", k.batch(10, 2))
 	k.allowed(k.traits.Gaps, "a gap inside a batch", k.batchOf(batch.Spec{Base: 2, Next: 20}, 3))
 }
 
