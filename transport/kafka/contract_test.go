@@ -28,7 +28,7 @@ func TestContractOnFake(t *testing.T) {
 	t.Cleanup(f.Close)
 	transporttest.Run(t, transporttest.Options{Open: func(t testing.TB) transporttest.End {
 		e := contractEnd(t, f.ListenAddrs())
-		e.OldFetch = true
+		e.OldFetch, e.Forgetful = true, true
 		e.Elect = func(t testing.TB, p cluster.Partition) {
 			next := (f.LeaderFor(p.Topic, p.Partition) + 1) % 3
 			if err := f.MoveTopicPartition(p.Topic, p.Partition, next); err != nil {

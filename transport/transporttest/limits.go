@@ -12,6 +12,7 @@ import (
 var limitChecks = []check{
 	{"gaps", needsDestination, gaps},
 	{"holes are filled", with("trait", func(e End) bool { return e.Destination.Traits().Fills }), holes},
+	{"what is gone is filled and trimmed", with("trait, and brokers that remember", func(e End) bool { return e.Destination.Traits().Fills && !e.Forgetful }), goneHole},
 	{"transactions", guarded(func(t fetcher.Traits) bool { return t.ControlBatches }), transactions},
 	{"timestamps of the broker", guarded(func(t fetcher.Traits) bool { return t.LogAppendTime }), brokerTimestamps},
 	{"reading", needsDestination, reading},
@@ -154,14 +155,12 @@ func holes(k *kit) {
 	if e := k.begin(k.to, stretch(p)); e.LogEnd != 1502 {
 		k.Fatalf("%+v", e)
 	}
-	k.goneHole(p, 1502)
-	k.holds(k.to, p, append(want, k.batch(3000, 1))...)
 }
 
 // goneHole: what the source does not have any more is filled too, and trimmed.
-func (k *kit) goneHole(p cluster.Partition, from int64) {
-	k.Helper()
-	k.land(k.to, p, cluster.Batch{Base: from, Next: 3000, MaxTimestamp: -1, Gone: true}, k.batch(3000, 1))
+func goneHole(k *kit) {
+	p := k.started()
+	k.land(k.to, p, k.batch(0, 2), cluster.Batch{Base: 2, Next: 3000, MaxTimestamp: -1, Gone: true}, k.batch(3000, 1))
 	k.replicated(k.to, stretch(p))
 	if err := k.to.Trim(k.ctx, []fetcher.Cut{{Partition: p, Offset: 3000}})[0]; err != nil {
 		k.Fatal(err)
@@ -169,4 +168,5 @@ func (k *kit) goneHole(p cluster.Partition, from int64) {
 	if e := k.begin(k.to, stretch(p)); e.LogStart != 3000 || e.LogEnd != 3001 {
 		k.Fatalf("after a trim to 3000: %+v", e)
 	}
+	k.holds(k.to, p, k.batch(3000, 1))
 }

@@ -66,6 +66,9 @@ type End struct {
 	// OldFetch: the source's brokers do not tell in a fetch where logs part (Kafka before
 	// 2.7, fetch below version 12). What needs it is left out.
 	OldFetch bool
+	// Forgetful: the brokers of the destination forget producers whose records were all
+	// deleted, which Kafka's do not. What needs that is left out.
+	Forgetful bool
 	// Unguarded: the destination does not look at the kind of the batches it is handed;
 	// it relies on the engine, which hands over none that Traits exclude.
 	Unguarded bool
