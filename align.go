@@ -28,6 +28,7 @@ func (m *Mirror) alignAll(ctx context.Context, ts []task) {
 		default:
 			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
+			m.compared.Store(t.rec.Partition, struct{}{})
 			m.post(t, coordinator.Event{
 				Kind: coordinator.EventAligned, How: a.How, Epochs: epochs(a), Unproven: a.Unproven, Sources: a.sources,
 			})

@@ -137,6 +137,7 @@ func (m *Mirror) afterCut(ctx context.Context, ts []task) {
 		default:
 			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
+			m.compared.Store(t.rec.Partition, struct{}{})
 			m.post(t, coordinator.Event{Kind: coordinator.EventCutDone, Epochs: epochs(a), Unproven: a.Unproven})
 		}
 	})

@@ -65,7 +65,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		stretches[i].New = false // alignment has begun it
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
-	var strangers []task
+	var strangers, nameless []task
 	var as []fetcher.Assignment
 	for i, t := range ts {
 		e := fetcher.End{Err: err}
@@ -85,6 +85,11 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			strangers = append(strangers, t)
 			continue
 		}
+		_, compared := m.compared.LoadAndDelete(t.rec.Partition)
+		if t.rec.TopicID.IsZero() && !compared && e.LogEnd > e.LogStart {
+			nameless = append(nameless, t)
+			continue
+		}
 		board.Ceiling.Store(e.LeaderEpoch) // also when it is lower: the topic may have been made anew
 		m.fetching.put(t)
 		as = append(as, fetcher.Assignment{
@@ -94,22 +99,21 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 	}
 	m.raiseFirst(ctx, as)
 	m.fetch.Assign(as...)
-	m.fetchStrange(ctx, strangers)
+	for i := range strangers {
+		strangers[i].rec.Unproven = true // another worker may have seen epochs that are not on this record
+	}
+	m.fetchCompared(ctx, append(strangers, nameless...))
 }
 
-// fetchStrange goes on with logs that another worker has appended to since this
-// one knew them: what it appended is compared with the source before it is built
-// upon, and the epoch at the end is the source's to say.
-func (m *Mirror) fetchStrange(ctx context.Context, ts []task) {
+// fetchCompared goes on with logs that have to be compared with the source before they
+// are built upon, and the epoch at the end is the source's to say. Another worker has
+// appended to them since this one knew them; or the source has no topic ids (before
+// Kafka 2.8), so that while nobody looked the topic may have become another one.
+func (m *Mirror) fetchCompared(ctx context.Context, ts []task) {
 	if len(ts) == 0 {
 		return
 	}
-	strange := make([]task, len(ts))
-	for i, t := range ts {
-		t.rec.Unproven = true // another worker may have seen epochs that are not on this record
-		strange[i] = t
-	}
-	m.alignTasks(ctx, strange, func(t task, a found) {
+	m.alignTasks(ctx, ts, func(t task, a found) {
 		switch {
 		case a.Err != nil:
 			m.report(t, coordinator.EventFailed, fmt.Errorf("taking over: %w", a.Err))
@@ -180,6 +184,9 @@ func (m *Mirror) quiet(ctx context.Context, ts []task) ([]fetcher.End, error) {
 	}
 	if err := m.aligning.wait(ctx, ps); err != nil {
 		return nil, err
+	}
+	for _, p := range ps {
+		m.compared.Delete(p)
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
 	if err != nil {

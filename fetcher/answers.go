@@ -26,6 +26,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 	held := newResponse(a.resp.Release, a.resp.Size)
 	defer held.done()
 	now, share, total := time.Now(), s.f.share(), 0
+	s.answered = now
 	for i := range a.resp.Partitions {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)
@@ -71,7 +72,7 @@ func (s *session) onLost(err error) {
 	lost := make([]cluster.Partition, 0, len(s.trackers))
 	over := now.Sub(s.lostSince) > s.f.opts.RetryBudget
 	for p, t := range s.trackers {
-		t.member, t.dirty, t.doubtful = false, true, t.next
+		t.member, t.dirty, t.lost, t.doubtful = false, true, true, t.next
 		if over {
 			s.fail(t, err)
 			continue

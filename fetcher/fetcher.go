@@ -26,6 +26,8 @@ type Fetcher struct {
 	brokers atomic.Int64 // sessions
 	tasks   sync.WaitGroup
 
+	recognizing chan struct{} // comparisons under way
+
 	// the router's own
 	group    *errgroup.Group
 	sessions map[int32]*session
@@ -93,7 +95,7 @@ func New(source Source, log Log, report Report, opts Options) *Fetcher {
 		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
 		box: newMailbox[command](), budget: newBudget(opts.BudgetBytes),
 		sessions: map[int32]*session{}, where: map[cluster.Partition]*place{},
-		letting: map[cluster.Partition]chan struct{}{},
+		letting: map[cluster.Partition]chan struct{}{}, recognizing: make(chan struct{}, mostRecognized),
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *session) collect(now time.Time, share int64) {
 				LeaderEpoch: t.leader.Epoch, LastEpoch: t.lastEpoch, MaxBytes: t.ask(share),
 			})
 		case !ready && t.member:
-			t.member, t.dirty = false, true
+			t.member, t.dirty, t.seen = false, true, s.answered
 			s.members--
 			req.Forgotten = append(req.Forgotten, t.partition)
 		}

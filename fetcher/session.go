@@ -39,6 +39,7 @@ type session struct {
 	lostSince time.Time // when they began
 	respMax   int32     // bytes of one answer, grows with the round trip
 	askedAt   time.Time
+	answered  time.Time // when the last answer came
 	request   FetchRequest
 	checked   time.Time // last look for stalled partitions
 }
@@ -58,6 +59,7 @@ type message struct {
 	proof  *proven
 	probe  *probed
 	holder *holder
+	known  *recognized
 }
 
 // evicted is a partition that the router has to give up.
@@ -107,6 +109,7 @@ func (s *session) run(ctx context.Context) error {
 		s.wakeTimers(now)
 		s.learn(ctx)
 		s.prove(ctx)
+		s.recognize(ctx, now)
 		s.lookForStalls(ctx, now)
 		s.ask(now)
 		timer.Reset(s.sleep(now))
@@ -173,6 +176,8 @@ func (s *session) handle(ctx context.Context, m message) {
 		s.onProbed(m.probe)
 	case m.holder != nil:
 		s.onHolder(m.holder)
+	case m.known != nil:
+		s.onRecognized(m.known)
 	}
 }
 

@@ -67,6 +67,8 @@ type tracker struct {
 	heldAt    int64 // last stable offset at which it was found to be held; -1: it is not
 	heldFrom  time.Time
 	heldTold  bool
+	lost bool      // its broker's session was lost, or it comes from another broker
+	seen time.Time // when it was last known to be the same topic, unless it is in the fetch; zero: by whoever assigned it
 
 	movedAt time.Time // last time something landed
 	stalled bool      // reported as stalled
@@ -97,7 +99,7 @@ func (t *tracker) again() *tracker {
 		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
 		landed: t.landed, leap: t.leap, told: t.told, stable: math.MaxInt64, heldAt: -1,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
-		phase: learning, unsure: true,
+		phase: learning, unsure: true, lost: true,
 	}
 }
 
