@@ -225,6 +225,7 @@ func (s *session) onBad(t *tracker, err error) {
 // onPartError handles the code a broker gave for one partition.
 func (s *session) onPartError(ctx context.Context, t *tracker, part *Fetched) {
 	err := fmt.Errorf("fetch at offset %d: %w", t.next, part.Err)
+	t.lost = true
 	switch {
 	case errors.Is(part.Err, cluster.ErrNotLeader), errors.Is(part.Err, cluster.ErrLeaderEpoch):
 		s.move(t, part.Leader, err)

@@ -44,6 +44,12 @@ func TestTopicMadeAnewWithoutID_C2_3(t *testing.T) {
 			pass(5 * time.Second)
 			anew()
 		}, 8, cluster.ErrDiverged},
+		{"out of range, and grown when the range is asked for", func(w *world, p cluster.Partition, _ func()) {
+			w.src.update(func() {
+				w.anew(p, cluster.Leader{Broker: 1}, 8)
+				w.src.logs[p].faults = []Fetched{{Err: cluster.ErrOutOfRange}}
+			})
+		}, 8, cluster.ErrDiverged},
 		{"led by another broker", func(w *world, p cluster.Partition, anew func()) {
 			anew()
 			w.src.update(func() { w.src.logs[p].leader.Broker = 2 })

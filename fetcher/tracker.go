@@ -67,7 +67,8 @@ type tracker struct {
 	heldAt    int64 // last stable offset at which it was found to be held; -1: it is not
 	heldFrom  time.Time
 	heldTold  bool
-	lost bool      // its broker's session was lost, or it comes from another broker
+
+	lost bool      // out of sight: its broker's session was lost or refused it, or it comes from another broker
 	seen time.Time // when it was last known to be the same topic, unless it is in the fetch; zero: by whoever assigned it
 
 	movedAt time.Time // last time something landed
