@@ -88,6 +88,7 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 			m.fail(p, fmt.Errorf("%w: source topic %s", cluster.ErrTopicDeleted, t.Name))
 		}
 	}
+	m.warnNameless(res.Ready)
 	m.admit(ctx, res.Ready, fresh)
 	m.watchTopics(res.There)
 	m.catalog.looked(fresh, res.Refused)
@@ -152,6 +153,16 @@ func (m *Mirror) fresh(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return m.catalog.freshNow(), nil
+}
+
+// warnNameless says once what a source without topic ids cannot tell.
+func (m *Mirror) warnNameless(ready []cluster.Topic) {
+	if slices.ContainsFunc(ready, func(t cluster.Topic) bool { return t.ID.IsZero() }) {
+		m.nameless.Do(func() {
+			m.opts.Logger.Warn("the source has no topic ids (before Kafka 2.8): a topic that is deleted, created again and filled beyond its "+
+				"old end while a broker holds one fetch is not noticed", "mirror", m.name)
+		})
+	}
 }
 
 // admit begins what is wanted of topics that are new (fresh: those that do not count as
