@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -53,6 +54,9 @@ type Topic struct {
 	// Truth is what consumers of committed records must read of a partition, where that
 	// is known beforehand: neither the broker's clock nor its cleaner had a part in it.
 	Truth map[int32]*zoo.Log
+	// Open are the transactional ids whose transactions have no end. Who begins with one
+	// of them aborts it.
+	Open []string
 }
 
 // filler makes one zoo.
@@ -133,9 +137,17 @@ func (f *filler) log(use uint64, o zoo.Options) *zoo.Log {
 }
 
 // write replays a log whose contents are the truth about the partition.
-func (f *filler) write(ctx context.Context, t Topic, partition int32, l *zoo.Log) error {
+func (f *filler) write(ctx context.Context, t *Topic, partition int32, l *zoo.Log) error {
 	t.Truth[partition] = l
-	_, err := f.w.replay(ctx, cluster.Partition{Topic: t.Name, Partition: partition}, l)
+	p := cluster.Partition{Topic: t.Name, Partition: partition}
+	open := map[string]bool{}
+	for _, b := range l.Batches {
+		if b.Transaction != nil && b.Transaction.Fate == zoo.Open {
+			open[txnOf(p, b.Transaction.Producer)] = true
+		}
+	}
+	t.Open = append(t.Open, slices.Sorted(maps.Keys(open))...)
+	_, err := f.w.replay(ctx, p, l)
 	return err
 }
 

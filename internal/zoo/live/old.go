@@ -43,7 +43,7 @@ func (f *filler) oldFormats(ctx context.Context) (Topic, error) {
 // takes writes until the broker keeps a format: it learns of a setting some time.
 func (f *filler) takes(ctx context.Context, p cluster.Partition, format int8) error {
 	return until(ctx, func() error {
-		at, err := f.send(ctx, p, format, []batch.Record{{Timestamp: 1_700_000_000_000, Key: []byte("first"), Value: []byte("of a format")}}, batch.None)
+		at, err := f.send(ctx, p, format, []batch.Record{{Timestamp: 1_700_000_000_000, Key: fmt.Append(nil, "first of format ", format), Value: []byte("of a format")}}, batch.None)
 		if err != nil {
 			return err
 		}
@@ -87,14 +87,14 @@ func (f *filler) messages(ctx context.Context, p cluster.Partition, format int8)
 		var rs []batch.Record
 		for i := range 1 + round {
 			number++
-			r := batch.Record{Offset: int64(i), Timestamp: 1_700_000_000_000 + int64(number), Key: fmt.Appendf(nil, "key %d", number%17), Value: fmt.Appendf(nil, "format %d, %d", format, number)}
+			r := batch.Record{Offset: int64(i), Timestamp: 1_700_000_000_000 + int64(number), Key: fmt.Appendf(nil, "format %d, key %d", format, number%17), Value: fmt.Appendf(nil, "format %d, %d", format, number)}
 			switch number % 7 {
 			case 1:
 				r.Value = nil
 			case 2:
 				r.Value = []byte{}
 			case 3:
-				r.Key = []byte{0xff, 0, byte(number % 5)}
+				r.Key = []byte{0xff, byte(format), byte(number % 5)}
 			}
 			rs = append(rs, r)
 		}

@@ -64,11 +64,16 @@ func (w *writer) producer(ctx context.Context, p cluster.Partition, known map[in
 		as = &producer{}
 		known[h.ProducerID()] = as
 		if transactional {
-			as.txn = kmsg.StringPtr(fmt.Sprintf("%v of %d", p, h.ProducerID()))
+			as.txn = kmsg.StringPtr(txnOf(p, h.ProducerID()))
 		}
 	}
 	as.zoos = h.ProducerEpoch()
 	return as, w.begin(ctx, as)
+}
+
+// txnOf is the id under which a producer of the log writes.
+func txnOf(p cluster.Partition, producer int64) string {
+	return fmt.Sprintf("%v of %d", p, producer)
 }
 
 // begin gets an id and an epoch from the cluster.

@@ -24,7 +24,7 @@ func (f *filler) plain(ctx context.Context) (Topic, error) {
 	}
 	for i, n := range []int{2 * f.Batches, f.Batches, 10} {
 		l := f.log(uint64(i), zoo.Options{Plain: true, Batches: n})
-		if err := f.write(ctx, t, int32(i), l); err != nil {
+		if err := f.write(ctx, &t, int32(i), l); err != nil {
 			return t, err
 		}
 	}
@@ -49,7 +49,7 @@ func (f *filler) transactions(ctx context.Context) (Topic, error) {
 		for use := uint64(100); !o.Settled && l.LastStable() == l.End; use++ {
 			l = f.log(use, o)
 		}
-		if err := f.write(ctx, t, int32(i), l); err != nil {
+		if err := f.write(ctx, &t, int32(i), l); err != nil {
 			return t, err
 		}
 	}
