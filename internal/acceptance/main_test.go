@@ -26,6 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	kafkatest.Child("mirror", child)
 	kafkatest.Child("homeward", homeward)
+	kafkatest.Child("keeper", keeper)
 	goleak.VerifyTestMain(kafkatest.Suite{M: m})
 }
 
