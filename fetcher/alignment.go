@@ -181,7 +181,7 @@ func (j *alignment) epochBefore(ctx context.Context, end int64) (int32, error) {
 	case end <= j.source.LogStart || end > j.source.HighWatermark:
 		return cluster.NoEpoch, nil
 	}
-	b, err := j.from.Read(ctx, j.p, end-1, 1)
+	b, err := readAt(ctx, j.from, j.p, end-1)
 	if err != nil {
 		return cluster.NoEpoch, fmt.Errorf("source at offset %d: %w", end-1, err)
 	}

@@ -109,7 +109,7 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 	}
 	if len(part.Records) > 0 {
 		records, from := s.detach(part.Records, held)
-		s.takeAll(t, records, from)
+		s.takeAll(ctx, t, records, from)
 		from.done()
 	} else if part.LogStart > t.next && part.HighWatermark <= part.LogStart {
 		s.ahead(t, part.LogStart)
@@ -137,7 +137,7 @@ func (s *session) detach(records []byte, held *response) ([]byte, *response) {
 
 // takeAll hands the records of an answer on: a run ends where a new source epoch
 // begins, and that one is held until its epoch is stored.
-func (s *session) takeAll(t *tracker, records []byte, from *response) {
+func (s *session) takeAll(ctx context.Context, t *tracker, records []byte, from *response) {
 	w := batch.Walk(records)
 	r := newRun(s, t, from)
 	how, err := outcome(0), error(nil)
@@ -154,6 +154,8 @@ func (s *session) takeAll(t *tracker, records []byte, from *response) {
 		s.raise(t, w.Header().LeaderEpoch())
 	case newEpoch:
 		s.hold(t, &w, from)
+	case oldFormat:
+		s.convert(ctx, t, w.Rest(), from)
 	}
 }
 

@@ -51,6 +51,16 @@ func (b *budget) extra(n int64) bool {
 	return true
 }
 
+// take waits for n bytes, all there are at most, and answers how much is to be given back.
+func (b *budget) take(ctx context.Context, n int64) (int64, error) {
+	n = min(n, b.total)
+	if err := b.free.Acquire(ctx, n); err != nil {
+		return 0, err
+	}
+	b.used.Add(n)
+	return n, nil
+}
+
 func (b *budget) drop(held int64) {
 	b.used.Add(-held)
 	b.free.Release(held)

@@ -47,7 +47,7 @@ func (j *alignment) outside(ctx context.Context, end int64) (int64, error) {
 	if at >= j.source.HighWatermark || j.log.Traits().Fills {
 		return end, nil // one that fills gaps goes on inside of a batch
 	}
-	b, err := j.from.Read(ctx, j.p, at, 1)
+	b, err := readAt(ctx, j.from, j.p, at)
 	if err != nil {
 		return 0, fmt.Errorf("source at offset %d: %w", at, err)
 	}
@@ -185,7 +185,7 @@ func (j *alignment) see(ctx context.Context, at int64, span cluster.Span, like l
 // side reads one log. At a destination that fills gaps, records of transactions count
 // when they are committed.
 func (j *alignment) side(ctx context.Context, from Reader, at int64, span cluster.Span, like likeness) (side, error) {
-	b, err := from.Read(ctx, j.p, at, 1)
+	b, err := readAt(ctx, from, j.p, at)
 	if err != nil {
 		return side{}, err
 	}

@@ -16,7 +16,7 @@ func (j *alignment) startAt(ctx context.Context, start int64) error {
 		return j.refuse(start, start, errors.ErrUnsupported, "the destination cannot start a log above 0")
 	}
 	if j.source.HighWatermark > start {
-		first, err := j.from.Read(ctx, j.p, start, 1)
+		first, err := readAt(ctx, j.from, j.p, start)
 		if err != nil {
 			return fmt.Errorf("source at offset %d: %w", start, err)
 		}

@@ -56,7 +56,7 @@ func unmirrorable() []oddity {
 			want: cluster.ErrLogAppendTime, span: cluster.Span{From: 20, To: 23}},
 		{name: "log append time allowed", spec: batch.Spec{Base: 20, Records: three, Attributes: batch.AttrLogAppendTime, Timestamp: 5},
 			traits: Traits{LogAppendTime: true}, lands: true},
-		{name: "old magic (C5.5)", raw: old(20), want: cluster.ErrOldFormat, span: cluster.Span{From: 20, To: 21}},
+		{name: "old magic with a wrong checksum (C5.5)", raw: old(20), want: cluster.ErrCorrupt, span: cluster.Span{From: 20, To: 21}},
 		{name: "more records than offsets (C5.13)", spec: batch.Spec{Base: 20, Records: three, Next: 21},
 			want: cluster.ErrCorrupt, span: cluster.Span{From: 20, To: 21}},
 		{name: "batch over the position", spec: batch.Spec{Base: 18, Records: []batch.Record{rec(18, "x"), rec(19, "y"), rec(20, "z")}},

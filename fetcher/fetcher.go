@@ -20,8 +20,11 @@ type Fetcher struct {
 	opts   Options
 	traits Traits
 
-	box     *mailbox[command]
-	budget  *budget
+	box    *mailbox[command]
+	budget *budget
+
+	converters chan struct{} // taken to convert old formats
+
 	count   atomic.Int64 // partitions assigned; sets each one's share of the budget
 	brokers atomic.Int64 // sessions
 	tasks   sync.WaitGroup
@@ -94,7 +97,8 @@ func New(source Source, log Log, report Report, opts Options) *Fetcher {
 	return &Fetcher{
 		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
 		box: newMailbox[command](), budget: newBudget(opts.BudgetBytes),
-		sessions: map[int32]*session{}, where: map[cluster.Partition]*place{},
+		converters: make(chan struct{}, conversions),
+		sessions:   map[int32]*session{}, where: map[cluster.Partition]*place{},
 		letting: map[cluster.Partition]chan struct{}{}, recognizing: make(chan struct{}, mostRecognized),
 	}
 }

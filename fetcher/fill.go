@@ -120,7 +120,7 @@ func (s *session) probe(ctx context.Context) {
 // look finds where the source's log goes on. The leader's word counts only when its
 // epoch is still the one that the last stable offset was told under.
 func (d *probed) look(ctx context.Context, source Source, p cluster.Partition, leader cluster.Leader) {
-	b, err := source.Read(ctx, p, d.next, 1)
+	b, err := readAt(ctx, source, p, d.next)
 	if err != nil {
 		d.err = err
 		return

@@ -40,7 +40,7 @@ func (s *session) onLanded(ctx context.Context, t *tracker, r *run) {
 	t.board.LogEnd.Store(t.shown())
 	now := time.Now()
 	t.movedAt, t.stalled = now, false
-	if t.phase == fetching && r.gen == t.gen && r.batches[0].Base >= t.doubtful {
+	if (t.phase == fetching || t.phase == converting) && r.gen == t.gen && r.batches[0].Base >= t.doubtful {
 		t.attempts, t.refused = 0, false
 		if t.board.Trouble() != nil {
 			t.board.setTrouble(nil)

@@ -162,10 +162,7 @@ type Traits struct {
 	// between and behind the others. Batches with fewer records than offsets are handed
 	// over as they are; those of committed transactions too, and the destination takes
 	// their transactional bit away. Nothing of an aborted transaction is handed over.
-	Fills bool
-	// OldFormats: takes messages of formats 0 and 1 as they are. Elsewhere they are
-	// converted to record batches, which readers see the same records in.
-	OldFormats  bool
+	Fills       bool
 	KeepsEpochs bool // its log keeps the source's leader epochs
 	ReadOnly    bool // clients cannot write into a mirror topic by themselves
 	Truncation  Truncation

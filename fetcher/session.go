@@ -60,6 +60,8 @@ type message struct {
 	probe  *probed
 	holder *holder
 	known  *recognized
+
+	converted *converted
 }
 
 // evicted is a partition that the router has to give up.
@@ -143,6 +145,8 @@ func (s *session) abandon(m message) {
 		m.run.recycle()
 	case m.answer != nil && m.answer.resp != nil:
 		m.answer.resp.Release()
+	case m.converted != nil:
+		m.converted.from.done()
 	case m.remove != nil || m.ack != nil:
 		s.letGo(m)
 	}
@@ -172,6 +176,8 @@ func (s *session) handle(ctx context.Context, m message) {
 		s.onJudged(m.reason)
 	case m.proof != nil:
 		s.onProven(m.proof)
+	case m.converted != nil:
+		s.onConverted(ctx, m.converted)
 	case m.probe != nil:
 		s.onProbed(m.probe)
 	case m.holder != nil:

@@ -112,6 +112,7 @@ const (
 	draining          // an append failed: waits for the other runs' answers
 	learning          // the destination is asked for the truth (Ends)
 	classifying       // the source is asked why an offset is out of range
+	converting        // what was fetched is converted from an old format
 	backoff           // waits for resumeAt
 )
 
@@ -147,6 +148,7 @@ const (
 	newEpoch          // the next batch begins an epoch that is not stored yet
 	staleView         // a batch's epoch is above the leader epoch we fetched with
 	tooHigh           // a batch's epoch is not below the destination's own (I5)
+	oldFormat         // the next messages are of a format before 2
 	bad               // the batch at the position cannot be mirrored
 )
 
@@ -160,7 +162,8 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, see
 	for before := *w; w.Next(); before = *w {
 		h := w.Header()
 		if h.Magic() != 2 {
-			return into, bad, t.err(h.Base(), h.Base()+1, cluster.ErrOldFormat, fmt.Sprintf("magic %d", h.Magic()))
+			*w = before
+			return into, oldFormat, nil
 		}
 		if traits.Fills && seen.open(h) {
 			break
