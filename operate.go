@@ -104,7 +104,9 @@ func (m *Mirror) Recover(ctx context.Context, topics ...string) error {
 // has not seen yet are looked for at the destination. The names are excluded from
 // then on. Before Run it is recorded. Without arguments every topic of the mirror
 // is stopped. Stopping what is stopped changes nothing; entries that match no
-// topic are an error (ErrUnknownTopic).
+// topic are an error (ErrUnknownTopic). Stop does not wait for transactions that are open
+// at the source: the position is where the destination ends, which is before the first
+// of them where gaps are filled.
 func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 	if m.phase.Load() == phaseEnded {
 		return m.fault("stop", ErrNotRunning)
@@ -146,7 +148,8 @@ func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 }
 
 // Promote is a planned Stop: it first waits until everything the source has is at
-// the destination. Whoever calls it has stopped the producers. When ctx ends
+// the destination. Whoever calls it has stopped the producers, and ended their
+// transactions: what is behind an open one is not given up. When ctx ends
 // before that, nothing is stopped and the error says what remains. Names that are
 // not known after a look at the source are refused (ErrUnknownTopic).
 func (m *Mirror) Promote(ctx context.Context, topics ...string) error {
@@ -382,7 +385,7 @@ func (m *Mirror) behind(ctx context.Context, ps []cluster.Partition) (behind, er
 		case theirs[i].Err != nil || ours[i].Err != nil:
 			remains(p, theirs[i].Err, ours[i].Err)
 		case lag > 0:
-			remains(p, fmt.Errorf("%d records behind", lag), s.Err)
+			remains(p, fmt.Errorf("%d records behind", lag), s.Err, m.heldBy(p))
 		case lag < 0:
 			remains(p, fmt.Errorf("destination has %d records that the source does not have", -lag), s.Err)
 		case known && !isPrefix(s):
@@ -390,6 +393,14 @@ func (m *Mirror) behind(ctx context.Context, ps []cluster.Partition) (behind, er
 		}
 	}
 	return errors.Join(errs...), nil
+}
+
+// heldBy says which transaction of the source a partition waits for, nil when none.
+func (m *Mirror) heldBy(p cluster.Partition) error {
+	if h := m.boards.get(p).Held(); h != nil {
+		return errors.New(h.String())
+	}
+	return nil
 }
 
 // isPrefix reports whether a partition is in a state in which the destination holds
@@ -409,7 +420,9 @@ func isPrefix(s coordinator.Snapshot) bool {
 // lose a record calls it with the offset it was given. It does not wait for a
 // partition that has failed for good, or was stopped before that offset (ErrStopped),
 // nor after Run has ended. Where the logs have been found to part before the offset, what
-// stands there is another record, and no success.
+// stands there is another record, and no success. A destination that fills gaps gets a
+// record of a transaction when that, and all that began before it, has ended: the error
+// that ctx ends with says which one is waited for.
 func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset int64) error {
 	if offset < 0 {
 		return m.partitionFault("wait", p, fmt.Errorf("offset %d is negative", offset))
@@ -429,7 +442,7 @@ func (m *Mirror) WaitMirrored(ctx context.Context, p cluster.Partition, offset i
 		}
 		select {
 		case <-ctx.Done():
-			return m.partitionFault("wait", p, errors.Join(ctx.Err(), err))
+			return m.partitionFault("wait", p, errors.Join(ctx.Err(), err, m.heldBy(p)))
 		case <-tick.C:
 		}
 	}

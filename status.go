@@ -37,6 +37,11 @@ type Status struct {
 	Skipped   int64 `json:"skipped,omitempty"`
 	Truncated int64 `json:"truncated,omitempty"`
 
+	// Filled as in PartitionStatus; Held counts the partitions that wait for a transaction
+	// of the source to end.
+	Filled int64 `json:"filled,omitempty"`
+	Held   int   `json:"held,omitempty"`
+
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
 	Worst []PartitionStatus `json:"worst"`
@@ -84,6 +89,10 @@ func (m *Mirror) Status() Status {
 		s.Corrupt += p.Corrupt
 		s.Skipped += p.Skipped
 		s.Truncated += p.Truncated
+		s.Filled += p.Filled
+		if p.Held != nil {
+			s.Held++
+		}
 	}
 	slices.SortFunc(details, func(a, b PartitionStatus) int {
 		return cmp.Or(severity(b)-severity(a), cmp.Compare(b.Lag, a.Lag), a.Partition.Compare(b.Partition))

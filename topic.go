@@ -48,6 +48,13 @@ type PartitionStatus struct {
 	Skipped   int64 `json:"skipped,omitempty"`
 	Truncated int64 `json:"truncated,omitempty"`
 
+	// Filled counts offsets at which the source has no record that readers see, and that
+	// were filled at the destination; by this process.
+	Filled int64 `json:"filled,omitempty"`
+	// Held says which transaction, open at the source, the partition waits for; nil when
+	// none does. Lag counts what is behind it.
+	Held *fetcher.Held `json:"held,omitempty"`
+
 	LastAppend   *time.Time        `json:"lastAppend,omitempty"`
 	NewestRecord *time.Time        `json:"newestRecord,omitempty"` // timestamp of the newest record copied
 	Position     *cluster.Position `json:"position,omitempty"`     // where the last stretch stopped
@@ -109,7 +116,7 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		Reason: s.Reason, Err: s.Err, Retriable: s.Retriable, Attempts: s.Attempts, Alignment: s.Alignment,
 		SourceStart: g.LogStart.Load(), SourceEnd: g.Source.Load(), DestinationEnd: g.LogEnd.Load(),
 		Records: g.Records.Load(), Batches: g.Batches.Load(), Bytes: g.Bytes.Load(), Corrupt: g.Corrupt.Load(),
-		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(),
+		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(), Filled: g.Filled.Load(),
 		RetryAt: moment(s.RetryAt), LastAppend: millis(g.Landed.Load()), NewestRecord: millis(g.Newest.Load()),
 	}
 	if out.DestinationEnd < 0 {
@@ -123,6 +130,7 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 	}
 	if s.State == coordinator.StateMirroring {
 		out.Err, out.Reason = trouble(g)
+		out.Held = g.Held()
 	}
 	return out
 }

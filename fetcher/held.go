@@ -3,6 +3,7 @@ package fetcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -15,9 +16,22 @@ import (
 // coordinator ends it after transaction.timeout.ms, hanging ones
 // kafka-transactions.sh does.
 type Held struct {
-	Offset   int64     // the source's last stable offset
-	Producer int64     // whose transaction begins there; -1: not known
-	Since    time.Time // timestamp of the transaction's first record; zero: not known
+	Offset   int64     `json:"offset"`         // the source's last stable offset
+	Producer int64     `json:"producer"`       // whose transaction begins there; -1: not known
+	Since    time.Time `json:"since,omitzero"` // timestamp of the transaction's first record; zero: not known
+}
+
+// String says it for people: "held by producer id 4711 since 2026-01-02T15:04:05Z, at
+// offset 100".
+func (h Held) String() string {
+	s := "held"
+	if h.Producer >= 0 {
+		s += fmt.Sprintf(" by producer id %d", h.Producer)
+	}
+	if !h.Since.IsZero() {
+		s += " since " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return s + fmt.Sprintf(", at offset %d", h.Offset)
 }
 
 // readable is how far the source's log can be copied.
