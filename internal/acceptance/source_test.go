@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,19 +20,23 @@ import (
 )
 
 // TestSource: what else a mirror asks its source for, of whichever release: settings,
-// the offset of a time, the place of a group, the ends of epochs.
+// the offset of a time, zstd (which needs Fetch v10, C5.7), the place of a group, the
+// ends of epochs.
 func TestSource(t *testing.T) {
 	src, dst := source(t), destination(t)
 	const topic, group = "source", "source-group"
 	src.CreateTopic(t, topic, 1, 1, map[string]string{"retention.ms": "-1", "max.message.bytes": "2000000"})
 	put(t, src, topic, 0, 50, 48*time.Hour)
-	put(t, src, topic, 0, 50)
+	src.Load(t.Context(), t, kafkatest.LoadSpec{Topic: topic, Records: 50, Codecs: []kgo.CompressionCodec{kgo.ZstdCompression()}})
 	commit(t, src, group, topic, 0, 70)
 	m := run(t, "source", connect(t, src), connect(t, dst), mirror.Options{
 		Topics: mirror.Topics{Include: []string{topic}}, Start: mirror.Start{Time: time.Now().Add(-24 * time.Hour)},
 	})
 	caughtUp(t, time.Minute, src, dst, topic)
 	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{50}) })
+	if diff := cmp.Diff(kcat(t, src, topic, 0, 50, 50), kcat(t, dst, topic, 0, 50, 50)); diff != "" {
+		t.Errorf("kcat reads different records (-source +destination):\n%.2000s", diff)
+	}
 	if err := m.Promote(timeout(t, time.Minute), topic); err != nil {
 		t.Fatal(err)
 	}

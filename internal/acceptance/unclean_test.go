@@ -92,10 +92,12 @@ func TestUnclean(t *testing.T) {
 	was := map[string]shape{refused: shaped(t, b, refused), allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
 
 	unclean(t, a, refused, allowed)
-	if at := note(t, a, refused, "instead", 80, 0)[0][0].Offset; at != lost {
+	if at := note(t, a, refused, "instead", 50, 0)[0][0].Offset; at != lost {
 		t.Fatalf("the new leader goes on at %d, lost is what is behind %d: that was no unclean election", at, lost)
 	}
-	note(t, a, allowed, "instead", 80, 0, 1)
+	note(t, a, refused, "instead", 30, 0) // a batch begins where the mirror's position is
+	note(t, a, allowed, "instead", 50, 0, 1)
+	note(t, a, allowed, "instead", 30, 0, 1)
 	last := note(t, a, other, "meanwhile", 20, 0)[0][19].Offset
 	if err := free.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: other}, last); err != nil {
 		t.Errorf("the topic that lost nothing does not go on: %v", err)
