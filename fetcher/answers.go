@@ -27,6 +27,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 	defer held.done()
 	now, share, total := time.Now(), s.f.share(), 0
 	s.answered = now
+	s.f.byID.Store(a.resp.ByID)
 	for i := range a.resp.Partitions {
 		part := &a.resp.Partitions[i]
 		total += len(part.Records)

@@ -30,6 +30,7 @@ type Fetcher struct {
 	tasks   sync.WaitGroup
 
 	recognizing chan struct{} // comparisons under way
+	byID        atomic.Bool   // the source's last answer was to a fetch by topic ids
 
 	// the router's own
 	group    *errgroup.Group

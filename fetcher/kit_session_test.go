@@ -148,7 +148,7 @@ func (s *sourceSession) poll(ctx context.Context, maxBytes int, deadline <-chan 
 // answer holds the lock of the cluster.
 func (s *sourceSession) answer(maxBytes int) *FetchResponse {
 	var buf []byte
-	resp := &FetchResponse{Compares: s.cluster.compares}
+	resp := &FetchResponse{Compares: s.cluster.compares, ByID: !s.cluster.byName}
 	for _, m := range s.order {
 		f := s.one(m, maxBytes-len(buf), len(buf) == 0)
 		news := f.Err != nil || len(f.Records) > 0 || f.Diverging.EndOffset >= 0

@@ -27,6 +27,7 @@ type sourceCluster struct {
 	answers     int
 	retained    map[cluster.Partition][]sourceBatch // compacted away
 	compares    bool                                // diverging epochs are answered (Fetch v12)
+	byName      bool                                // the fetch knows no topic ids (before v13)
 	epochCalls  int
 }
 

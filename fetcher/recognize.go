@@ -9,8 +9,8 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// A source without topic ids (before Kafka 2.8) does not say that a topic was deleted and
-// created again: the new one is fetched from where the old one was left, if it is as
+// A source without topic ids (before Kafka 2.8), or without them in the fetch (before 3.1),
+// does not say that a topic was deleted and created again: the new one is fetched from where the old one was left, if it is as
 // long. So whenever such a partition has been out of a broker's sight, the destination's
 // last record is compared with the source's before more is fetched (C2.3). A topic that
 // is made anew and grows past the position between two fetches is not noticed.
@@ -24,7 +24,7 @@ const mostRecognized = 16
 
 // strange reports whether the partition has to be recognized before it is fetched.
 func (s *session) strange(t *tracker, now time.Time) bool {
-	if !t.topicID.IsZero() || t.phase != fetching || t.member && s.asking {
+	if !t.topicID.IsZero() && s.f.byID.Load() || t.phase != fetching || t.member && s.asking {
 		return false
 	}
 	seen := t.seen
@@ -127,7 +127,7 @@ func (f *Fetcher) alike(ctx context.Context, ours Reader, p cluster.Partition, l
 	seen, err := f.lastSight(s, d, end)
 	if err == nil && seen.first >= 0 {
 		err = &cluster.OffsetError{Partition: p, Span: cluster.Span{From: seen.first, To: end}, Err: cluster.ErrDiverged,
-			Detail: fmt.Sprintf("offset %d: %s; the source has no topic ids, it may be another topic now", seen.first, seen.what)}
+			Detail: fmt.Sprintf("offset %d: %s; the source's fetch knows no topic ids, it may be another topic now", seen.first, seen.what)}
 	}
 	return err
 }

@@ -1,18 +1,19 @@
 package fetcher
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 )
 
-// nameless creates a partition without a topic id, as before Kafka 2.8, and has 50
-// records of it mirrored.
-func (w *world) nameless(p cluster.Partition) {
+// nameless creates a partition that has no topic id, as before Kafka 2.8, or whose id the
+// fetch does not know, as before 3.1, and has 50 records of it mirrored.
+func (w *world) nameless(p cluster.Partition, id cluster.TopicID) {
 	w.t.Helper()
 	w.src.create(p, 1)
-	w.src.logs[p].id = cluster.TopicID{}
+	w.src.logs[p].id, w.src.byName = id, true
 	w.assign(1, p)
 	w.src.produce(p, 5, 10, 5)
 	w.same(time.Second, p)
@@ -20,7 +21,7 @@ func (w *world) nameless(p cluster.Partition) {
 
 // anew makes another log of a partition, with other records: n batches of 10.
 func (w *world) anew(p cluster.Partition, leader cluster.Leader, n int) {
-	w.src.logs[p] = &sourceLog{leader: leader, highWatermark: -1}
+	w.src.logs[p] = &sourceLog{leader: leader, highWatermark: -1, id: w.src.logs[p].id} // who is asked may not know better yet
 	for range n {
 		w.src.logs[p].append(plain(w.src.logs[p].end(), 10, 7, leader.Epoch))
 	}
@@ -64,20 +65,22 @@ func TestTopicMadeAnewWithoutID_C2_3(t *testing.T) {
 			w.dst.with(p, func(l *destinationLog) { l.endErr = nil })
 		}, 8, cluster.ErrDiverged},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, Options{}, func(w *world) {
-				p := part(0)
-				w.nameless(p)
-				c.unseen(w, p, func() {
-					w.src.update(func() { w.anew(p, cluster.Leader{Broker: 1}, c.n) })
+		for _, id := range []cluster.TopicID{{}, {7}} {
+			t.Run(fmt.Sprintf("%s, id %d", c.name, id[0]), func(t *testing.T) {
+				inWorld(t, Options{}, func(w *world) {
+					p := part(0)
+					w.nameless(p, id)
+					c.unseen(w, p, func() {
+						w.src.update(func() { w.anew(p, cluster.Leader{Broker: 1}, c.n) })
+					})
+					w.fails(p, c.want)
+					pass(time.Second)
+					if w.dst.end(p) != 50 {
+						t.Errorf("destination ends at %d, want 50", w.dst.end(p))
+					}
 				})
-				w.fails(p, c.want)
-				pass(time.Second)
-				if w.dst.end(p) != 50 {
-					t.Errorf("destination ends at %d, want 50", w.dst.end(p))
-				}
 			})
-		})
+		}
 	}
 }
 
@@ -94,11 +97,9 @@ func TestTopicWithoutIDIsRecognized(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		inWorld(t, Options{}, func(w *world) {
 			p := part(0)
-			if w.nameless(p); named {
-				w.remove(p)
-				w.src.logs[p].id = cluster.TopicID{7}
-				w.reassign(p)
-			}
+			w.nameless(p, cluster.TopicID{7})
+			w.src.update(func() { w.src.byName = !named })
+			pass(time.Second) // the next answer
 			reads := func() int {
 				w.src.mu.Lock()
 				defer w.src.mu.Unlock()

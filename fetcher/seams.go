@@ -124,7 +124,11 @@ type FetchResponse struct {
 	// later) and would have said where it diverges. Else the fetcher asks for the end
 	// of the last epoch itself, before it appends the first batch of another one.
 	Compares bool
-	Release  func() // never nil
+	// ByID: topics were asked for by their ids (Fetch v13 and later), so that one which
+	// was deleted and created again is refused. Else the fetcher compares records with the
+	// destination's whenever the broker was out of sight.
+	ByID    bool
+	Release func() // never nil
 }
 
 // Fetched is one partition's part of an answer.

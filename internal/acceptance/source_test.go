@@ -101,10 +101,7 @@ func fillerOf(n int64) []byte {
 // TestOldDestination: a cluster that is too old to mirror into says so, of its own topics
 // and of those that would have to be created, and nothing is written there.
 func TestOldDestination(t *testing.T) {
-	if sourceVersion() != "2.1.1" {
-		t.Skip("2.1.1 is the one release among the sources that nothing can be mirrored into: MIRROR_SOURCE names another")
-	}
-	old, good := source(t), destination(t)
+	old, good := kafkatest.Shared(t, kafkatest.Options{Version: "2.1.1"}), destination(t)
 	const topic, absent = "old-destination", "old-destination-absent"
 	for _, name := range []string{topic, absent} {
 		good.CreateTopic(t, name, 1, 1, nil)

@@ -87,7 +87,7 @@ func addGone(gone []kmsg.FetchRequestForgottenTopic, p cluster.Partition, id clu
 func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
 	return &fetcher.FetchResponse{
 		Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions(),
-		Compares: s.req.Version >= comparingFetch,
+		Compares: s.req.Version >= comparingFetch, ByID: s.req.Version > byNameFetch,
 	}
 }
 

@@ -184,7 +184,7 @@ func (s *session) answer(maxBytes int, over bool, least int) (*fetcher.FetchResp
 	if err := s.lost(); err != nil {
 		return nil, nil, err
 	}
-	resp := &fetcher.FetchResponse{Compares: true}
+	resp := &fetcher.FetchResponse{Compares: true, ByID: true}
 	var buf []byte
 	full := 0
 	urgent := over
