@@ -65,7 +65,7 @@ var outside = map[string][]string{
 	"github.com/google/go-cmp":       {"transport/transporttest", "store/storetest", "internal/datadriven"},
 	"github.com/klauspost/compress":  {"internal/batch", "internal/zoo", "internal/wire", "verify", "transport/...", "bench/..."},
 	"github.com/pierrec/lz4/v4":      {"internal/batch", "internal/zoo", "internal/wire", "verify", "transport/...", "bench/..."},
-	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "cmd/...", "examples/...", "bench/...", "internal/clients"},
+	"github.com/segmentio/kafka-go":  {"internal/wire", "store/kafka", "transport/kafka/...", "transport/broker/...", "cmd/...", "examples/...", "bench/...", "internal/clients"},
 	"github.com/twmb/franz-go":       {"examples/...", "bench/...", "internal/clients", "internal/kafkatest/...", "internal/zoo/live"},
 	"github.com/twmb/franz-go/pkg/kmsg": {"internal/wire", "internal/metalog/...", "transport/...", "store/...",
 		"internal/kafkatest/...", "internal/zoo/live", "bench/..."},

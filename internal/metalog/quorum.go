@@ -80,7 +80,8 @@ func NewQuorum(cfg QuorumConfig) (*Quorum, error) {
 type Active struct {
 	*wire.Conn
 	ID, Epoch     int32
-	HighWatermark int64 // of the metadata log
+	HighWatermark int64   // of the metadata log
+	Voters        []int32 // node ids of all controllers
 }
 
 // Active asks all controllers at once who is active, and gives a new connection
@@ -171,7 +172,11 @@ func (q *Quorum) ask(ctx context.Context, addr wire.Addr) (*Active, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Active{Conn: conn, ID: p.LeaderID, Epoch: p.LeaderEpoch, HighWatermark: p.HighWatermark}, nil
+	a := &Active{Conn: conn, ID: p.LeaderID, Epoch: p.LeaderEpoch, HighWatermark: p.HighWatermark}
+	for _, v := range p.CurrentVoters {
+		a.Voters = append(a.Voters, v.ReplicaID)
+	}
+	return a, nil
 }
 
 // describe asks for the state of the quorum, and remembers its members.

@@ -1,0 +1,124 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// ErrNoControllers: the controllers cannot be reached from here, as with managed
+// services, which let nobody in. Such a cluster takes package transport/kafka.
+var ErrNoControllers = errors.New("the cluster's controllers cannot be reached")
+
+// ErrNotKRaft: the cluster is one of ZooKeeper's; only a KRaft cluster can be
+// joined.
+var ErrNotKRaft = metalog.ErrNotKRaft
+
+// startTimeout is how long the first image of the metadata log may take.
+const startTimeout = time.Minute
+
+// oldest is the metadata.version that is tested: 3.9-IV0.
+const oldest = 21
+
+// begin waits for the first image and looks whether we may and can join.
+func (m *Membership) begin(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	image, err := m.log.Wait(bounded, func(metalog.Image) bool { return true })
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return m.unreachable(ctx)
+	}
+	if level := image.Feature("metadata.version"); level < oldest {
+		return fmt.Errorf("%w: metadata.version is at level %d, joining is tested from %d (3.9-IV0) on",
+			errors.ErrUnsupported, level, oldest)
+	}
+	if err := checkListeners(image, m.cfg.Listeners, m.cfg.IDs); err != nil {
+		return err
+	}
+	return m.checkPermissions(ctx)
+}
+
+// unreachable says why there is no image.
+func (m *Membership) unreachable(ctx context.Context) error {
+	active, err := m.quorum.Active(ctx)
+	if err == nil {
+		active.Close()
+		return fmt.Errorf("%w: the metadata log was not read within %v", cluster.ErrTimeout, startTimeout)
+	}
+	return fmt.Errorf("%w (a managed service? use the produce destination): %w", ErrNoControllers, err)
+}
+
+// checkListeners compares ours with those of the real brokers: a name that no real
+// broker has would never be asked for, and one with another protocol cannot be
+// spoken to.
+func checkListeners(image metalog.Image, ours []Listener, ids IDs) error {
+	var errs []error
+	for _, l := range ours {
+		known, fits := false, false
+		for b := range image.Brokers() {
+			if ids.First <= b.ID && b.ID <= ids.Last {
+				continue
+			}
+			for _, theirs := range b.Listeners {
+				known = known || theirs.Name == l.Name
+				fits = fits || theirs.Name == l.Name && theirs.Protocol == l.Protocol
+			}
+		}
+		switch {
+		case !known:
+			errs = append(errs, fmt.Errorf("listener %q: no broker of the cluster has one of that name", l.Name))
+		case !fits:
+			errs = append(errs, fmt.Errorf("listener %q: the cluster's brokers have another security protocol than %d there", l.Name, l.Protocol))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// The operations of an ACL on the cluster, as bits of DescribeCluster's answer.
+var needed = []struct {
+	name string
+	bit  uint
+}{{"Alter", 7}, {"Describe", 8}, {"ClusterAction", 9}}
+
+// lacking names the permissions that the bits do not have. It is pure.
+func lacking(bits int32) []string {
+	var out []string
+	for _, n := range needed {
+		if bits&(1<<n.bit) == 0 {
+			out = append(out, n.name)
+		}
+	}
+	return out
+}
+
+func (m *Membership) checkPermissions(ctx context.Context) error {
+	conn, err := m.brokers.Any(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeClusterAuthorizedOperations = true
+	resp, err := conn.Do(ctx, req)
+	if err != nil {
+		return err
+	}
+	answer := resp.(*kmsg.DescribeClusterResponse)
+	if err := wire.CodeError(answer.ErrorCode); err != nil {
+		return fmt.Errorf("DescribeCluster: %w", err)
+	}
+	if missing := lacking(answer.ClusterAuthorizedOperations); len(missing) > 0 {
+		return fmt.Errorf("%w: this user lacks on the cluster: %s", cluster.ErrAuthorization, strings.Join(missing, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// retryMove is after how long a move is asked for again whose effect has not come.
+const retryMove = 500 * time.Millisecond
+
+// guarded is a stray that is being moved.
+type guarded struct {
+	stray
+	asked time.Time // of the last move
+	epoch int32     // partition epoch the last move was decided on
+}
+
+// guard watches the metadata log for strays and moves them away.
+func (m *Membership) guard(ctx context.Context) error {
+	g := &guardian{m: m, controller: controller{quorum: m.quorum}, open: make(map[metalog.PartitionID]*guarded)}
+	defer g.controller.drop()
+	for {
+		bounded, cancel := ctx, context.CancelFunc(func() {})
+		if len(g.open) > 0 { // some may have to be asked for again
+			bounded, cancel = context.WithTimeout(ctx, retryMove/2)
+		}
+		image, delta, err := m.log.Next(bounded, g.seen.Version)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			g.look(image, delta)
+		}
+		g.work(ctx)
+	}
+}
+
+// guardian is what guard knows; only its goroutine uses it.
+type guardian struct {
+	m          *Membership
+	controller controller
+	seen       metalog.Image
+	self       int32 // who we were at the last look
+	leaving    bool
+	open       map[metalog.PartitionID]*guarded
+}
+
+// look takes in a new image. With another id, or when we leave, everything is
+// looked at.
+func (g *guardian) look(image metalog.Image, delta metalog.Delta) {
+	g.m.mu.Lock()
+	self, leaving := g.m.self.Broker, g.m.leave
+	g.m.mu.Unlock()
+	if self != g.self || leaving != g.leaving || g.seen.Version == 0 {
+		delta = metalog.Delta{All: true}
+	}
+	before := g.seen
+	g.seen, g.self, g.leaving = image, self, leaving
+	if self < 0 {
+		return
+	}
+	for id, s := range find(before, image, delta, self, func(id metalog.PartitionID) bool { return !leaving && g.m.ours(image, id) }) {
+		if g.open[id] == nil {
+			g.open[id] = &guarded{stray: s, epoch: -1}
+			g.m.logger.Warn("a partition that is not ours was placed on us", "topic", topicName(image, id), "partition", id.Partition)
+		}
+	}
+}
+
+func topicName(i metalog.Image, id metalog.PartitionID) string {
+	if t, ok := i.Topic(id.Topic); ok {
+		return t.Name
+	}
+	return id.Topic.String()
+}
+
+// ours asks the host.
+func (m *Membership) ours(i metalog.Image, id metalog.PartitionID) bool {
+	if m.cfg.Ours == nil {
+		return false
+	}
+	return m.cfg.Ours(topicName(i, id), id.Topic, id.Partition)
+}
+
+// work asks for the next move of every stray whose last one has had its effect,
+// or should have had.
+func (g *guardian) work(ctx context.Context) {
+	now := time.Now()
+	assign, admit := make(map[metalog.PartitionID][]int32), make(map[metalog.PartitionID][]int32)
+	avoid := func(id int32) bool { return g.m.cfg.IDs.First <= id && id <= g.m.cfg.IDs.Last }
+	for id, s := range g.open {
+		step, done := s.step(g.seen, id, g.self, avoid)
+		if done {
+			g.m.logger.Info("a stray partition is off us", "topic", topicName(g.seen, id), "partition", id.Partition)
+			delete(g.open, id)
+			continue
+		}
+		p, _ := g.seen.Partition(id)
+		if p.PartitionEpoch == s.epoch && now.Sub(s.asked) < retryMove {
+			continue
+		}
+		switch {
+		case step.replicas != nil:
+			assign[id] = step.replicas
+		case step.isr != nil:
+			admit[id] = step.isr
+		default:
+			continue
+		}
+		s.asked, s.epoch = now, p.PartitionEpoch
+	}
+	for what, err := range map[string]error{"reassign": g.reassign(ctx, assign), "in-sync set": g.alter(ctx, admit)} {
+		if err != nil && ctx.Err() == nil {
+			g.m.logger.Warn("moving strays away", "request", what, "error", err)
+			g.controller.drop()
+		}
+	}
+}
+
+// byTopic groups partitions, the urgent ones first.
+func byTopic(i metalog.Image, set map[metalog.PartitionID][]int32) (ids []metalog.PartitionID) {
+	ids = slices.Collect(maps.Keys(set))
+	urgent(i, ids)
+	return ids
+}
+
+func (g *guardian) reassign(ctx context.Context, set map[metalog.PartitionID][]int32) error {
+	if len(set) == 0 {
+		return nil
+	}
+	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	req.TimeoutMillis = 5000
+	for _, id := range byTopic(g.seen, set) {
+		name := topicName(g.seen, id)
+		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != name {
+			topic := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+			topic.Topic = name
+			req.Topics = append(req.Topics, topic)
+		}
+		part := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+		part.Partition, part.Replicas = id.Partition, set[id]
+		last := &req.Topics[len(req.Topics)-1]
+		last.Partitions = append(last.Partitions, part)
+	}
+	resp, err := g.controller.do(ctx, req)
+	if err != nil {
+		return err
+	}
+	answer := resp.(*kmsg.AlterPartitionAssignmentsResponse)
+	errs := []error{wire.CodeError(answer.ErrorCode)}
+	for _, topic := range answer.Topics {
+		for _, p := range topic.Partitions {
+			errs = append(errs, wire.CodeError(p.ErrorCode))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// alter changes in-sync sets as their leader.
+func (g *guardian) alter(ctx context.Context, set map[metalog.PartitionID][]int32) error {
+	self := g.m.Self()
+	if len(set) == 0 || !self.Registered {
+		return nil
+	}
+	req := kmsg.NewPtrAlterPartitionRequest()
+	req.BrokerID, req.BrokerEpoch = self.Broker, self.Epoch
+	for _, id := range byTopic(g.seen, set) {
+		p, _ := g.seen.Partition(id)
+		if n := len(req.Topics); n == 0 || req.Topics[n-1].TopicID != id.Topic {
+			topic := kmsg.NewAlterPartitionRequestTopic()
+			topic.TopicID = id.Topic
+			req.Topics = append(req.Topics, topic)
+		}
+		part := kmsg.NewAlterPartitionRequestTopicPartition()
+		part.Partition, part.LeaderEpoch, part.PartitionEpoch = id.Partition, p.LeaderEpoch, p.PartitionEpoch
+		for _, r := range set[id] {
+			one := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
+			one.BrokerID = r
+			if b, ok := g.seen.Broker(r); ok {
+				one.BrokerEpoch = b.Epoch
+			}
+			part.NewEpochISR = append(part.NewEpochISR, one)
+		}
+		last := &req.Topics[len(req.Topics)-1]
+		last.Partitions = append(last.Partitions, part)
+	}
+	resp, err := g.controller.do(ctx, req)
+	if err != nil {
+		return err
+	}
+	answer := resp.(*kmsg.AlterPartitionResponse)
+	errs := []error{wire.CodeError(answer.ErrorCode)}
+	for _, topic := range answer.Topics {
+		for _, p := range topic.Partitions {
+			errs = append(errs, wire.CodeError(p.ErrorCode))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,307 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// Membership is our place in the cluster. Run does the work; the other methods may
+// be called at any time and from any goroutine.
+type Membership struct {
+	cfg     Config
+	logger  *slog.Logger
+	brokers *wire.Client
+	quorum  *metalog.Quorum
+	log     *metalog.Reader
+	nudge   chan struct{} // capacity 1: a heartbeat now
+
+	mu     sync.Mutex
+	self   Self
+	id     Identity // as registered, or about to be
+	wishes wishes
+	leave  bool          // nothing is ours any more: the guard moves everything away
+	ended  chan struct{} // closed when we have left
+	end    sync.Once
+}
+
+// Self is what we are to the cluster, as its controller answered last.
+type Self struct {
+	// Broker is our id, -1 before there is one. Epoch changes with every
+	// registration as somebody new.
+	Broker int32
+	Epoch  int64
+	// Registered, and whether Fenced: a fenced broker leads nothing.
+	Registered, Fenced bool
+	// Shutdown: the controller has taken all leadership from us, as we wished.
+	Shutdown bool
+}
+
+// New connects to nothing yet. The error lists every bad field.
+func New(cfg Config) (*Membership, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	brokers, controllers := cfg.wires()
+	m := &Membership{
+		cfg: cfg, logger: cfg.Logger, brokers: wire.NewClient(cfg.Bootstrap, brokers),
+		nudge: make(chan struct{}, 1), ended: make(chan struct{}),
+		self: Self{Broker: -1, Epoch: -1, Fenced: true}, wishes: wishes{cordoned: true},
+	}
+	var err error
+	m.quorum, err = metalog.NewQuorum(metalog.QuorumConfig{Controllers: cfg.Controllers, Wire: controllers, Brokers: m.brokers.Any})
+	if err != nil {
+		return nil, err
+	}
+	m.log = metalog.New(metalog.Config{Quorum: m.quorum, ClusterID: cfg.ClusterID, Logger: cfg.Logger})
+	return m, nil
+}
+
+// Run joins the cluster and stays in it until ctx ends or Leave is through; both
+// give nil. Ending ctx leaves us registered: the session ends some seconds later,
+// and the same Identity gets it back. Run returns an error when the cluster cannot
+// be joined: ErrNotKRaft, ErrNoControllers, ErrNoID, cluster.ErrAuthorization with
+// what is lacking, cluster.ErrClusterReplaced, errors.ErrUnsupported for versions
+// that nobody has tried. It may be called once.
+func (m *Membership) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer m.brokers.Close()
+	var running sync.WaitGroup
+	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard} {
+		running.Go(func() {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errLeft) {
+		return err
+	}
+	return nil
+}
+
+var errLeft = errors.New("left the cluster")
+
+// Self is what we are now.
+func (m *Membership) Self() Self {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.self
+}
+
+// keep holds the session: it registers, sends heartbeats, and does so again with
+// whoever is the active controller.
+func (m *Membership) keep(ctx context.Context) error {
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	s := &session{m: m, controller: controller{quorum: m.quorum}, taken: make(map[int32]bool)}
+	defer s.controller.drop()
+	const first, most = 100 * time.Millisecond, 500 * time.Millisecond
+	for backoff := first; ; {
+		step, err := s.turn(ctx)
+		if step == giveUp || ctx.Err() != nil {
+			return err
+		}
+		wait := m.cfg.HeartbeatInterval
+		switch step {
+		case goOn:
+			backoff = first
+		default:
+			wait, backoff = backoff, min(2*backoff, most)
+			m.logger.Info("broker membership", "next", step.String(), "broker", m.Self().Broker, "error", err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-m.nudge:
+		case <-m.ended:
+			return errLeft
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// session is what keep knows between two turns; only its goroutine uses it.
+type session struct {
+	m          *Membership
+	controller controller
+	id         Identity
+	identified bool
+	taken      map[int32]bool // ids that were refused
+	registered bool
+	epoch      int64
+	answered   time.Time // the last answer to a heartbeat
+}
+
+// identify chooses who we are and stores it.
+func (s *session) identify(ctx context.Context) (next, error) {
+	active, err := s.controller.connect(ctx)
+	if err != nil {
+		return seek, err
+	}
+	for _, voter := range active.Voters { // node ids are brokers' and controllers' alike
+		s.taken[voter] = true
+	}
+	mine, ok, err := s.m.cfg.Identities.Load(ctx, s.m.cfg.Name)
+	if err != nil {
+		return giveUp, fmt.Errorf("loading our identity: %w", err)
+	}
+	known := &mine
+	if !ok {
+		known = nil
+	}
+	id, fresh, err := choose(s.m.log.Image(), s.m.cfg.IDs, known, s.taken)
+	if err != nil {
+		return giveUp, err
+	}
+	if fresh {
+		if err := s.m.cfg.Identities.Save(ctx, s.m.cfg.Name, id); err != nil {
+			return giveUp, fmt.Errorf("storing our identity: %w", err)
+		}
+	}
+	s.id, s.identified, s.registered, s.answered = id, true, false, time.Time{}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.id, s.m.self = id, Self{Broker: id.Broker, Epoch: -1, Fenced: true}
+	return goOn, nil
+}
+
+// turn is one registration or one heartbeat.
+func (s *session) turn(ctx context.Context) (next, error) {
+	if s.m.shutDown() {
+		return goOn, nil // no more heartbeats: they would keep us in
+	}
+	if !s.identified {
+		if step, err := s.identify(ctx); step != goOn {
+			return step, err
+		}
+	}
+	if !s.registered {
+		step, err := s.register(ctx)
+		if step != goOn {
+			return step, err
+		}
+	}
+	s.catchUp(ctx)
+	err := s.beat(ctx)
+	step := afterHeartbeat(err)
+	switch step {
+	case register:
+		s.registered = false
+	case seek:
+		s.controller.drop()
+	}
+	return step, err
+}
+
+func (m *Membership) shutDown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.self.Shutdown
+}
+
+func (s *session) register(ctx context.Context) (next, error) {
+	features, err := offered(ctx, s.m.brokers)
+	if err != nil {
+		return seek, err
+	}
+	clusterID := s.m.cfg.ClusterID
+	if clusterID == "" {
+		if clusterID, err = s.m.brokers.ClusterID(ctx); err != nil {
+			return seek, err
+		}
+	}
+	resp, err := s.controller.do(ctx, registration(s.id, s.m.cfg, clusterID, features))
+	var answer *kmsg.BrokerRegistrationResponse
+	if err == nil {
+		answer = resp.(*kmsg.BrokerRegistrationResponse)
+		err = wire.CodeError(answer.ErrorCode)
+	}
+	step, reason := afterRegistration(err)
+	switch step {
+	case nextID:
+		s.taken[s.id.Broker], s.identified = true, false
+		return step, err
+	case giveUp:
+		return step, reason
+	case seek:
+		s.controller.drop()
+		return step, err
+	}
+	s.registered, s.epoch = true, answer.BrokerEpoch
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.self.Registered, s.m.self.Epoch = true, s.epoch
+	s.m.logger.Info("registered as a broker", "broker", s.id.Broker, "epoch", s.epoch)
+	return goOn, nil
+}
+
+// catchUp waits, after a session may have ended unseen, until the metadata log
+// has been heard again: the first heartbeat lets us in, and from then on we act
+// on what the image says. It gives up before the wait costs a session that lives.
+func (s *session) catchUp(ctx context.Context) {
+	now := time.Now()
+	if !late(s.answered, now, s.m.cfg.SessionTimeout) {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.m.cfg.SessionTimeout/4)
+	defer cancel()
+	for version := uint64(0); s.m.log.Heard().Before(now); {
+		image, _, err := s.m.log.Next(bounded, max(version, s.m.log.Image().Version))
+		if err != nil {
+			return
+		}
+		version = image.Version
+	}
+}
+
+// beat is one heartbeat.
+func (s *session) beat(ctx context.Context) error {
+	active, err := s.controller.connect(ctx)
+	if err != nil {
+		return err
+	}
+	s.m.mu.Lock()
+	wish := s.m.wishes
+	s.m.mu.Unlock()
+	req := heartbeat(s.id, s.epoch, s.m.log.Image(), wish)
+	version := min(active.MaxVersion(req.Key()), req.MaxVersion())
+	resp, err := active.DoVersion(ctx, req, version)
+	if err != nil {
+		return err
+	}
+	answer := resp.(*kmsg.BrokerHeartbeatResponse)
+	if err := wire.CodeError(answer.ErrorCode); err != nil {
+		return err
+	}
+	s.answered = time.Now()
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if was := s.m.self.Fenced; was != answer.IsFenced {
+		s.m.logger.Info("broker membership", "broker", s.id.Broker, "fenced", answer.IsFenced)
+	}
+	s.m.self.Fenced, s.m.self.Shutdown = answer.IsFenced, wish.shutdown && answer.ShouldShutdown
+	return nil
+}
+
+// mine reports whether a broker of the log is us, as we are registered now.
+func (m *Membership) mine(image metalog.Image) (*metalog.Broker, Self, bool) {
+	m.mu.Lock()
+	self, id := m.self, m.id
+	m.mu.Unlock()
+	b, ok := image.Broker(self.Broker)
+	return b, self, ok && self.Registered && b.Epoch == self.Epoch && slices.Contains(b.Directories, id.Directory)
+}

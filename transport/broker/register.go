@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// offered are the features that a real broker offers: ours have to be the same,
+// or the controller refuses us. Versions below 4 of ApiVersions leave out those
+// with a minimum of 0.
+func offered(ctx context.Context, brokers *wire.Client) ([]kmsg.BrokerRegistrationRequestFeature, error) {
+	conn, err := brokers.Any(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "clustermirror", "1"
+	resp, err := conn.DoVersion(ctx, req, 4)
+	if err != nil {
+		return nil, err
+	}
+	answer := resp.(*kmsg.ApiVersionsResponse)
+	if err := wire.CodeError(answer.ErrorCode); err != nil {
+		return nil, fmt.Errorf("ApiVersions v4 at %v: %w", conn.Addr(), err)
+	}
+	var out []kmsg.BrokerRegistrationRequestFeature
+	for _, f := range answer.SupportedFeatures {
+		one := kmsg.NewBrokerRegistrationRequestFeature()
+		one.Name, one.MinSupportedVersion, one.MaxSupportedVersion = f.Name, f.MinVersion, f.MaxVersion
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// registration is the request that makes us a broker.
+func registration(id Identity, cfg Config, clusterID string, features []kmsg.BrokerRegistrationRequestFeature) *kmsg.BrokerRegistrationRequest {
+	req := kmsg.NewPtrBrokerRegistrationRequest()
+	req.BrokerID, req.ClusterID, req.IncarnationID = id.Broker, clusterID, id.Incarnation
+	req.Features, req.LogDirs, req.PreviousBrokerEpoch = features, [][16]byte{id.Directory}, -1
+	if cfg.Rack != "" {
+		req.Rack = &cfg.Rack
+	}
+	for _, l := range cfg.Listeners {
+		one := kmsg.NewBrokerRegistrationRequestListener()
+		one.Name, one.Host, one.Port, one.SecurityProtocol = l.Name, l.Host, l.Port, l.Protocol
+		req.Listeners = append(req.Listeners, one)
+	}
+	return req
+}
+
+// heartbeat is the request that keeps us one. The offset is the last one in our
+// image, as it is: a controller lets nobody in who has not seen his own
+// registration, and waits with another broker's shutdown until all have seen it.
+func heartbeat(id Identity, epoch int64, image metalog.Image, w wishes) *kmsg.BrokerHeartbeatRequest {
+	req := kmsg.NewPtrBrokerHeartbeatRequest()
+	req.BrokerID, req.BrokerEpoch, req.CurrentMetadataOffset = id.Broker, epoch, image.Offset-1
+	req.WantFence, req.WantShutdown = w.fenced, w.shutdown
+	req.CordonedLogDirs = [][16]byte{} // null would mean that we do not know yet
+	if w.cordoned {
+		req.CordonedLogDirs = [][16]byte{id.Directory}
+	}
+	return req
+}
+
+// cordonVersion is the first version of BrokerHeartbeat that can cordon (4.3).
+// An older controller closes the connection on it.
+const cordonVersion = 2

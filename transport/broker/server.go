@@ -1,0 +1,135 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// ServerConfig says what a Server bears. The zero value is usable.
+type ServerConfig struct {
+	// MaxConnections: more are closed as they come. Default: 1,000.
+	MaxConnections int
+	// MaxFrame: a larger request closes its connection. Default: 8 MiB.
+	MaxFrame int32
+	// MaxMemory bounds the requests of all connections that are in memory at once,
+	// in bytes; those that come when it is used up wait. Default: 64 MiB.
+	MaxMemory int64
+	// IdleTimeout: a connection without a request for so long is closed, as a
+	// broker's connections.max.idle.ms does. Default: 10 min.
+	IdleTimeout time.Duration
+	// FrameTimeout is how long one request may take to arrive once it has begun,
+	// and an answer to be taken. Default: 30 s.
+	FrameTimeout time.Duration
+	// Logger hears of what closes connections, at Debug. Default: silent.
+	Logger *slog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
+	c.MaxFrame = cmp.Or(c.MaxFrame, 8<<20)
+	c.MaxMemory = max(cmp.Or(c.MaxMemory, 64<<20), int64(c.MaxFrame)) // or a large one waited for ever
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
+	c.FrameTimeout = cmp.Or(c.FrameTimeout, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Server is what brokers and clients connect to under the address we registered.
+// It answers ApiVersions for itself; everything else goes byte for byte to a real
+// broker, over a connection of this client's own, so that the real broker
+// authenticates and authorizes him, and he learns nothing from us that it would
+// not have told him.
+type Server struct {
+	cfg    ServerConfig
+	memory *budget
+	self   func() Self
+	id     func(ctx context.Context) (string, error) // of the cluster
+	dial   upstream
+}
+
+// upstream opens a connection to a real broker on the listener of a name, without
+// credentials.
+type upstream func(ctx context.Context, listener string) (net.Conn, error)
+
+// NewServer serves for a membership.
+func NewServer(m *Membership, cfg ServerConfig) *Server {
+	return newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
+}
+
+func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (string, error), dial upstream) *Server {
+	cfg = cfg.withDefaults()
+	return &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial}
+}
+
+// Serve accepts connections on l, the address that was registered for the listener
+// of that name, until ctx ends (nil) or l fails. It closes l, and returns when all
+// its connections are gone. A nil secure is plain TCP. It may be called for several
+// listeners at once.
+func (s *Server) Serve(ctx context.Context, listener string, l net.Listener, secure *tls.Config) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var open sync.WaitGroup
+	defer open.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	slots := make(chan struct{}, s.cfg.MaxConnections)
+	for pause := time.Duration(0); ; {
+		conn, err := l.Accept()
+		var temporary interface{ Temporary() bool }
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		case err != nil && errors.As(err, &temporary) && temporary.Temporary():
+			// Out of file descriptors, or a client that went at once.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		pause = 0
+		select {
+		case slots <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		open.Go(func() {
+			defer func() { <-slots }()
+			s.connection(ctx, listener, conn, secure)
+		})
+	}
+}
+
+// connection serves one client until he, we or ctx ends it.
+func (s *Server) connection(ctx context.Context, listener string, conn net.Conn, secure *tls.Config) {
+	c := &client{server: s, listener: listener, conn: conn}
+	if secure != nil {
+		c.conn = tls.Server(conn, secure)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	defer conn.Close()
+	defer c.hangUp()
+	for {
+		if err := c.turn(ctx); err != nil {
+			s.cfg.Logger.Debug("a client's connection ends", "listener", listener, "client", conn.RemoteAddr(), "error", err)
+			return
+		}
+	}
+}

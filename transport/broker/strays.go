@@ -1,0 +1,151 @@
+package broker
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+// stray is a partition that somebody has placed on us and that is not ours: the
+// controller at a topic's creation (before 4.3, or between registration and the
+// first heartbeat), an operator, a tool that spreads replicas. Its followers hang
+// and its clients wait until it is off us.
+type stray struct {
+	want int  // replicas it had, ours included
+	born bool // we have seen it made, on us
+}
+
+// move is what brings a stray one step further. At most one of the two is set.
+type move struct {
+	replicas []int32 // the new assignment
+	isr      []int32 // as its leader: the new in-sync set
+}
+
+// step decides what to do about a stray now; done when it is off us and whole.
+// It is pure.
+//
+// First everything real stays and we go, which is done at once as long as a real
+// replica is in sync; only then the missing replica is added. The other way round
+// the new replica would have to copy from us, who have nothing to give.
+//
+// A partition that was made on us alone has nobody in sync. It is empty and stays
+// so, as we take no writes; so as its leader we may let a real replica into the
+// in-sync set, whose log is empty as well. Of one that we have not seen being
+// made nobody knows that: it is left to the operator.
+func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid func(int32) bool) (m move, done bool) {
+	p, ok := i.Partition(id)
+	if !ok {
+		return move{}, true
+	}
+	if !slices.Contains(p.Replicas, self) {
+		if len(p.Replicas) >= s.want || len(p.Adding)+len(p.Removing) > 0 {
+			return move{}, len(p.Replicas) >= s.want
+		}
+		more, ok := place(i, p.Replicas, id.Partition, avoid)
+		if !ok {
+			return move{}, true // the cluster has no broker for it
+		}
+		return move{replicas: append(slices.Clone(p.Replicas), more)}, false
+	}
+	if slices.Contains(p.Removing, self) {
+		if p.Leader == self && s.born {
+			return move{isr: s.admit(i, p, self)}, false
+		}
+		return move{}, false
+	}
+	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return r == self || slices.Contains(p.Removing, r) })
+	if len(rest) == 0 {
+		more, ok := place(i, []int32{self}, id.Partition, avoid)
+		if !ok {
+			return move{}, false
+		}
+		rest = []int32{more}
+	}
+	return move{replicas: rest}, false
+}
+
+// admit is the in-sync set with the real replicas that are alive; nil when that is
+// no change.
+func (s stray) admit(i metalog.Image, p *metalog.Partition, self int32) []int32 {
+	out := slices.Clone(p.ISR)
+	for _, r := range p.Replicas {
+		if b, ok := i.Broker(r); ok && r != self && !b.Fenced && !b.InControlledShutdown && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	if len(out) == len(p.ISR) {
+		return nil
+	}
+	return out
+}
+
+// place finds a broker for one more replica: alive, not cordoned, none of those
+// to avoid, in a rack that has none yet if there is one, and otherwise spread by
+// the partition's number.
+func place(i metalog.Image, replicas []int32, spread int32, avoid func(int32) bool) (int32, bool) {
+	racks := make(map[string]bool)
+	for _, r := range replicas {
+		if b, ok := i.Broker(r); ok && !avoid(r) {
+			racks[b.Rack] = true
+		}
+	}
+	var fit []*metalog.Broker
+	for b := range i.Brokers() {
+		cordoned := len(b.Cordoned) > 0 && len(b.Cordoned) >= len(b.Directories)
+		if !b.Fenced && !b.InControlledShutdown && !cordoned && !avoid(b.ID) && !slices.Contains(replicas, b.ID) {
+			fit = append(fit, b)
+		}
+	}
+	if len(fit) == 0 {
+		return -1, false
+	}
+	if other := slices.DeleteFunc(slices.Clone(fit), func(b *metalog.Broker) bool { return racks[b.Rack] }); len(other) > 0 {
+		fit = other
+	}
+	slices.SortFunc(fit, func(a, b *metalog.Broker) int { return cmp.Compare(a.ID, b.ID) })
+	return fit[int(spread)%len(fit)].ID, true
+}
+
+// find gives the partitions on us that a delta speaks of and that are not ours,
+// and which of them were made since the image before.
+func find(before, now metalog.Image, d metalog.Delta, self int32, ours func(metalog.PartitionID) bool) map[metalog.PartitionID]stray {
+	found := make(map[metalog.PartitionID]stray)
+	look := func(id metalog.PartitionID) {
+		p, ok := now.Partition(id)
+		if !ok || !slices.Contains(p.Replicas, self) || ours(id) {
+			return
+		}
+		_, was := before.Partition(id)
+		found[id] = stray{want: len(p.Replicas) - len(p.Adding), born: !d.All && !was}
+	}
+	if d.All {
+		for id := range now.Partitions() {
+			look(id)
+		}
+	}
+	for id := range d.Partitions {
+		look(id)
+	}
+	return found
+}
+
+// urgent orders strays: internal topics first, as groups and transactions of
+// everybody hang on them.
+func urgent(i metalog.Image, ids []metalog.PartitionID) {
+	rank := func(id metalog.PartitionID) (internal int, name string) {
+		if t, ok := i.Topic(id.Topic); ok {
+			name = t.Name
+		}
+		if !strings.HasPrefix(name, "__") {
+			internal = 1
+		}
+		return internal, name
+	}
+	slices.SortFunc(ids, func(a, b metalog.PartitionID) int {
+		x, nameX := rank(a)
+		y, nameY := rank(b)
+		return cmp.Or(cmp.Compare(x, y), cmp.Compare(nameX, nameY), cmp.Compare(a.Partition, b.Partition))
+	})
+}
