@@ -13,6 +13,10 @@ import (
 	"github.com/clustermirror/mirror/internal/wire"
 )
 
+// codeNewLeader is NEW_LEADER_ELECTED: the in-sync set was changed, which ended a
+// reassignment and with it our leadership. Here that is the aim.
+const codeNewLeader = 108
+
 // retryMove is after how long a move is asked for again whose effect has not come.
 const retryMove = 500 * time.Millisecond
 
@@ -201,7 +205,9 @@ func (g *guardian) alter(ctx context.Context, set map[metalog.PartitionID][]int3
 	errs := []error{wire.CodeError(answer.ErrorCode)}
 	for _, topic := range answer.Topics {
 		for _, p := range topic.Partitions {
-			errs = append(errs, wire.CodeError(p.ErrorCode))
+			if p.ErrorCode != codeNewLeader {
+				errs = append(errs, wire.CodeError(p.ErrorCode))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,218 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+func TestJoinAndLeave(t *testing.T) {
+	f := startFake(t, 1)
+	identities := new(MemoryIdentities)
+	m, result := joinFake(t, f, func(c *Config) { c.Identities = identities })
+	ctx := within(t, time.Minute)
+	if err := m.WaitJoined(ctx); err != nil {
+		t.Fatal(err)
+	}
+	id, ok, _ := identities.Load(ctx, "joined")
+	if self := m.Self(); self.Broker != 100 || !ok || id.Broker != 100 {
+		t.Errorf("we are %+v, stored %+v", self, id)
+	}
+	if beat := f.lastBeat(); len(beat.CordonedLogDirs) != 1 || beat.CordonedLogDirs[0] != id.Directory || beat.Version != 2 {
+		t.Errorf("not cordoned from the start: %+v", beat)
+	}
+	if err := m.Cordon(ctx, false); err != nil {
+		t.Error(err)
+	}
+	if beat := f.lastBeat(); beat.CordonedLogDirs == nil || len(beat.CordonedLogDirs) != 0 {
+		t.Errorf("uncordoned: %+v", beat)
+	}
+	for _, on := range []bool{true, false} {
+		if err := m.Fence(ctx, on); err != nil {
+			t.Errorf("Fence %v: %v", on, err)
+		}
+	}
+	if err := m.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := result(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if b := f.lastBeat(); !b.WantShutdown {
+		t.Errorf("the last heartbeat is %+v", b)
+	}
+	f.set(func() {
+		if _, ok, _ := identities.Load(context.Background(), "joined"); ok || f.brokers[100] != nil {
+			t.Error("something is left of us")
+		}
+	})
+}
+
+func TestOldControllersHaveNoCordon(t *testing.T) {
+	f := startFake(t, 1)
+	f.Offer(63, 1)
+	m, _ := joinFake(t, f, nil)
+	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Cordon(within(t, time.Minute), true); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Cordon: %v", err)
+	}
+	if beat := f.lastBeat(); beat.Version != 1 {
+		t.Errorf("heartbeat of version %d closes the connection", beat.Version)
+	}
+}
+
+// TestAnIDInUse: one that is alive at another, one that is down, and one that
+// comes in between.
+func TestAnIDInUse(t *testing.T) {
+	f := startFake(t, 1, metalog.RegisterBroker{Broker: metalog.Broker{ID: 100, Epoch: 1, Fenced: true}})
+	f.set(func() { f.brokers[101], f.sessions[101] = &metalog.Broker{ID: 101, Epoch: 2}, true }) // the log does not have it yet
+	m, result := joinFake(t, f, nil)
+	if err := result(); !errors.Is(err, ErrNoID) {
+		t.Errorf("Run: %v, we are %+v", err, m.Self())
+	}
+	again, _ := joinFake(t, f, func(c *Config) { c.IDs.Last = 102 })
+	if err := again.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.Self().Broker; got != 102 {
+		t.Errorf("took id %d", got)
+	}
+}
+
+// TestSessionLost: what the controller forgets is registered again.
+func TestSessionLost(t *testing.T) {
+	f := startFake(t, 3)
+	m, _ := joinFake(t, f, nil)
+	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	before := m.Self()
+	f.set(func() { // unregistered by an operator
+		f.Append(metalog.UnregisterBroker{ID: 100, Epoch: before.Epoch})
+		delete(f.brokers, 100)
+	})
+	kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+		if got := m.Self(); got.Epoch == before.Epoch || got.Fenced {
+			return fmt.Errorf("still %+v", got)
+		}
+		return nil
+	})
+	for n, away := range []func(int){f.Kill, f.Freeze} {
+		away(n)
+		f.Elect(n + 1)
+		seen := len(f.copyBeats())
+		kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+			if len(f.copyBeats()) < seen+3 {
+				return errors.New("no heartbeats at the next controller")
+			}
+			return nil
+		})
+	}
+	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+}
+
+func (f *fake) copyBeats() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []int64
+	for _, b := range f.beats {
+		out = append(out, b.CurrentMetadataOffset)
+	}
+	return out
+}
+
+// TestTheSameAgain: after a crash the identity is the same, and so is the session.
+func TestTheSameAgain(t *testing.T) {
+	f := startFake(t, 1)
+	identities := new(MemoryIdentities)
+	ctx := within(t, time.Minute)
+	var seen []Self
+	for range 2 {
+		t.Run("", func(t *testing.T) {
+			m, _ := joinFake(t, f, func(c *Config) { c.Identities = identities })
+			if err := m.WaitJoined(ctx); err != nil {
+				t.Fatal(err)
+			}
+			seen = append(seen, Self{Broker: m.Self().Broker, Epoch: m.Self().Epoch})
+		})
+	}
+	if seen[0] != seen[1] {
+		t.Errorf("first %+v, then %+v", seen[0], seen[1])
+	}
+}
+
+func TestRefusedAtStart(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(f *fake)
+		cfg   func(c *Config)
+		is    error
+		says  string
+	}{
+		{"ZooKeeper", func(f *fake) { f.Offer(55, -1) }, func(c *Config) { c.Controllers = nil }, ErrNotKRaft, ""},
+		{"permissions", func(f *fake) { f.bits = 1 << 8 }, nil, cluster.ErrAuthorization, "Alter, ClusterAction"},
+		{"another cluster", nil, func(c *Config) { c.ClusterID = "x" }, cluster.ErrClusterReplaced, ""},
+		{"old metadata version", func(f *fake) { f.Append(metalog.SetFeature{Name: "metadata.version", Level: 7}) }, nil, errors.ErrUnsupported, "3.9"},
+		{"registration refused", func(f *fake) { f.refuse[62] = int16(codeInvalidRegistration) }, nil, codeInvalidRegistration, "registration"},
+		{"no such listener", nil, func(c *Config) { c.Listeners[0].Name = "X" }, nil, `"X"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := startFake(t, 1)
+			if tt.spoil != nil {
+				f.set(func() { tt.spoil(f) })
+			}
+			_, result := joinFake(t, f, tt.cfg)
+			err := result()
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// TestLeaveWaitsForOurs: what is mirrored here has to be handed back first.
+func TestLeaveWaitsForOurs(t *testing.T) {
+	f := startFake(t, 1)
+	m, _ := joinFake(t, f, func(c *Config) {
+		c.Ours = func(topic string, id cluster.TopicID, partition int32) bool {
+			return topic == "mirrored" && partition == 0
+		}
+	})
+	ctx := within(t, time.Minute)
+	if err := m.WaitJoined(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.Append(metalog.NewTopic{Name: "mirrored", ID: strayID.Topic},
+		metalog.NewPartition{ID: metalog.PartitionID{Topic: strayID.Topic}, Partition: metalog.Partition{Replicas: []int32{100, 1}, Leader: 100}})
+	if _, err := m.log.Wait(ctx, func(i metalog.Image) bool { return len(placedOn(i, 100)) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Leave(ctx); !errors.Is(err, ErrStillOurs) {
+		t.Errorf("Leave: %v", err)
+	}
+	if slices.ContainsFunc(f.copyShutdowns(), func(b bool) bool { return b }) {
+		t.Error("asked for a shutdown")
+	}
+}
+
+func (f *fake) copyShutdowns() (out []bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.beats {
+		out = append(out, b.WantShutdown)
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+func image(t *testing.T, records ...metalog.Record) metalog.Image {
+	t.Helper()
+	var i metalog.Image
+	var d metalog.Delta
+	for _, r := range records {
+		var err error
+		if i, err = i.Apply(r, &d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return i
+}
+
+func registered(id int32, incarnation, directory byte) metalog.RegisterBroker {
+	return metalog.RegisterBroker{Broker: metalog.Broker{ID: id, Incarnation: metalog.UUID{incarnation}, Directories: []metalog.UUID{{directory}}}}
+}
+
+func TestChoose(t *testing.T) {
+	ids := IDs{First: 100, Last: 102}
+	me := &Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{2}}
+	topic := []metalog.Record{metalog.NewTopic{Name: "t", ID: cluster.TopicID{1}},
+		metalog.NewPartition{ID: metalog.PartitionID{Topic: cluster.TopicID{1}}, Partition: metalog.Partition{Replicas: []int32{1, 100}}}}
+	tests := []struct {
+		name    string
+		records []metalog.Record
+		mine    *Identity
+		taken   []int32
+		want    int32 // -1: ErrNoID
+		fresh   bool
+	}{
+		{"nobody", nil, nil, nil, 100, true},
+		{"we, not registered", nil, me, nil, 100, false},
+		{"we, registered", []metalog.Record{registered(100, 1, 9)}, me, nil, 100, false},
+		{"we, by our directory", []metalog.Record{registered(100, 9, 2)}, me, nil, 100, false},
+		{"somebody has our id", []metalog.Record{registered(100, 9, 9)}, me, nil, 101, true},
+		{"a broker that is down", []metalog.Record{metalog.RegisterBroker{Broker: metalog.Broker{ID: 100, Fenced: true}}}, nil, nil, 101, true},
+		{"named by a partition", topic, nil, nil, 101, true},
+		{"we, named by a partition", topic, me, nil, 100, false},
+		{"refused", nil, me, []int32{100}, 101, true},
+		{"a controller's", nil, nil, []int32{100, 101}, 102, true},
+		{"all taken", []metalog.Record{registered(100, 9, 9), registered(102, 9, 9)}, nil, []int32{101}, -1, false},
+		{"out of the range", nil, &Identity{Broker: 5}, nil, 100, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			taken := make(map[int32]bool)
+			for _, n := range tt.taken {
+				taken[n] = true
+			}
+			got, fresh, err := choose(image(t, tt.records...), ids, tt.mine, taken)
+			if tt.want < 0 {
+				if !errors.Is(err, ErrNoID) {
+					t.Fatalf("%+v %v", got, err)
+				}
+				return
+			}
+			if err != nil || got.Broker != tt.want || fresh != tt.fresh {
+				t.Errorf("broker %d, fresh %v, %v", got.Broker, fresh, err)
+			}
+			if !fresh && got != *tt.mine {
+				t.Errorf("became %+v", got)
+			}
+		})
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	lost := &wire.Error{Cause: wire.Closed}
+	for _, tt := range []struct {
+		err          error
+		beat, joined next
+		reason       error
+	}{
+		{nil, goOn, goOn, nil},
+		{codeStaleBrokerEpoch, register, seek, nil},
+		{codeNotRegistered, register, seek, nil},
+		{codeNotController, seek, seek, nil},
+		{lost, seek, seek, nil},
+		{codeDuplicateRegistration, seek, nextID, nil},
+		{codeInconsistentClusterID, seek, giveUp, cluster.ErrClusterReplaced},
+		{codeClusterAuthorization, seek, giveUp, cluster.ErrAuthorization},
+		{codeUnsupportedVersion, seek, giveUp, codeUnsupportedVersion},
+		{codeInvalidRegistration, seek, giveUp, codeInvalidRegistration},
+	} {
+		t.Run(fmt.Sprint(tt.err), func(t *testing.T) {
+			if got := afterHeartbeat(tt.err); got != tt.beat {
+				t.Errorf("after a heartbeat: %v", got)
+			}
+			got, err := afterRegistration(tt.err)
+			if got != tt.joined || !errors.Is(err, tt.reason) {
+				t.Errorf("after a registration: %v, %v", got, err)
+			}
+		})
+	}
+	now := time.Now()
+	if late(time.Time{}, now, time.Second) || late(now.Add(-time.Second), now, time.Second) || !late(now.Add(-2*time.Second), now, time.Second) {
+		t.Error("late")
+	}
+}
+
+func TestLacking(t *testing.T) {
+	if got := lacking(1<<7 | 1<<8 | 1<<9); got != nil {
+		t.Errorf("lacks %v", got)
+	}
+	if got := lacking(1 << 8); len(got) != 2 || got[0] != "Alter" || got[1] != "ClusterAction" {
+		t.Errorf("lacks %v", got)
+	}
+}
+
+func TestCheckListeners(t *testing.T) {
+	i := image(t,
+		metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Listeners: []metalog.Listener{{Name: "INTERNAL", Protocol: 2}}}},
+		metalog.RegisterBroker{Broker: metalog.Broker{ID: 100, Listeners: []metalog.Listener{{Name: "OURS"}}}})
+	for name, tt := range map[string]struct {
+		listener Listener
+		ok       bool
+	}{
+		"fits":             {Listener{Name: "INTERNAL", Protocol: 2}, true},
+		"another protocol": {Listener{Name: "INTERNAL"}, false},
+		"known to us only": {Listener{Name: "OURS"}, false},
+	} {
+		if err := checkListeners(i, []Listener{tt.listener}, IDs{100, 101}); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := Config{Bootstrap: []string{"h:1"}, IDs: IDs{100, 100}, Identities: new(MemoryIdentities),
+		Listeners: []Listener{{Name: "A", Host: "h", Port: 1}}}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(*Config){
+		"no bootstrap": func(c *Config) { c.Bootstrap = nil }, "no port": func(c *Config) { c.Controllers = []string{"h"} },
+		"range": func(c *Config) { c.IDs = IDs{5, 4} }, "no listener": func(c *Config) { c.Listeners = nil },
+		"twice":      func(c *Config) { c.Listeners = append(c.Listeners, c.Listeners[0]) },
+		"protocol":   func(c *Config) { c.Listeners = []Listener{{Name: "A", Host: "h", Port: 1, Protocol: 4}} },
+		"identities": func(c *Config) { c.Identities = nil }, "interval": func(c *Config) { c.HeartbeatInterval = 3 * time.Second },
+		"negative": func(c *Config) { c.SessionTimeout = -1 },
+	} {
+		bad := good
+		spoil(&bad)
+		if bad.Validate() == nil {
+			t.Errorf("%s is valid", name)
+		}
+		if _, err := New(bad); err == nil {
+			t.Errorf("%s: New accepts it", name)
+		}
+	}
+}
+
+// TestReals: a client is passed on to living real brokers on his own listener only.
+func TestReals(t *testing.T) {
+	i := image(t,
+		metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Listeners: []metalog.Listener{{Name: "A", Port: 1}, {Name: "B", Port: 2}}}},
+		metalog.RegisterBroker{Broker: metalog.Broker{ID: 2, Fenced: true, Listeners: []metalog.Listener{{Name: "A", Port: 3}}}},
+		metalog.RegisterBroker{Broker: metalog.Broker{ID: 100, Listeners: []metalog.Listener{{Name: "A", Port: 4}}}})
+	if got := reals(i, "A", IDs{100, 101}); len(got) != 1 || got[0].Port != 1 {
+		t.Errorf("real brokers: %+v", got)
+	}
+	m := &Membership{cfg: Config{IDs: IDs{100, 101}, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }}, log: metalog.New(metalog.Config{})}
+	if _, err := m.dialReal(t.Context(), "A"); !errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
