@@ -13,6 +13,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 func codecs() []kgo.CompressionCodec {
@@ -86,10 +87,14 @@ func TestStartAbove0(t *testing.T) {
 func TestStartFarAbove0(t *testing.T) {
 	src, dst := source(t), destination(t)
 	const topic = "start-far-above-0"
-	start := sized[int64](10_000_000, 100_000_000)
+	start := sized[int64](100_000_000, 5_000_000_000)
+	if sourceVersion() != "" {
+		start = sized[int64](10_000_000, 100_000_000)
+	}
+	far := func(c *kafka.Config) { c.MaxStartFill = start }
 	src.CreateTopic(t, topic, 1, 1, nil)
 	p := cluster.Partition{Topic: topic}
-	err := connect(t, src).StartAt(t.Context(), fetcher.Stretch{Mirror: "prepare", Partition: p}, start, func(int64) {})
+	err := connect(t, src, far).StartAt(t.Context(), fetcher.Stretch{Mirror: "prepare", Partition: p}, start, func(int64) {})
 	if errors.Is(err, errors.ErrUnsupported) { // 2.1.1, which is no destination
 		fillTo(t, src, topic, start)
 	} else if err != nil {
@@ -99,8 +104,8 @@ func TestStartFarAbove0(t *testing.T) {
 		t.Fatalf("the source's first record is at %d, want %d", at, start)
 	}
 	began := time.Now()
-	run(t, "far", connect(t, src), connect(t, dst), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
-	caughtUp(t, 5*time.Minute, src, dst, topic)
+	run(t, "far", connect(t, src), connect(t, dst, far), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	caughtUp(t, sized(5*time.Minute, 30*time.Minute), src, dst, topic)
 	t.Logf("a log that starts at %d took %v", start, time.Since(began).Round(time.Millisecond))
 	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{start}) })
 	equal(t, src, dst, topic, 1)
