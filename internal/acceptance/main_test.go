@@ -108,7 +108,7 @@ type running struct {
 	more   chan struct{} // closed and replaced with every event
 }
 
-func run(t *testing.T, name string, source, destination *kafka.Cluster, o mirror.Options) *running {
+func run(t *testing.T, name string, source mirror.Source, destination mirror.Destination, o mirror.Options) *running {
 	t.Helper()
 	r := &running{t: t, more: make(chan struct{})}
 	o.Events.State = func(e mirror.StateEvent) {

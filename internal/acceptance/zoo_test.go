@@ -66,13 +66,7 @@ func TestZoo(t *testing.T) {
 	for way := range ways {
 		dst := zooDestination(t, way)
 		m := run(t, "zoo", connect(t, src), connect(t, dst, filling(way)), mirror.Options{Topics: mirror.Topics{Include: []string{"zoo-.*"}}})
-		t.Cleanup(func() {
-			if t.Failed() {
-				for _, p := range m.Status().Worst {
-					t.Logf("%s: %v %s %d of [%d,%d): %s", way, p.Partition, p.State, p.DestinationEnd, p.SourceStart, p.SourceEnd, p.Reason)
-				}
-			}
-		})
+		complain(t, way, m)
 	}
 	began := time.Now()
 	for way := range ways {
