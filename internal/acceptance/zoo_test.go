@@ -51,10 +51,32 @@ func fill(t *testing.T, c *kafkatest.Cluster, prefix string, seed uint64, batche
 	return topics
 }
 
-// crashes says that kafka-go cannot read a log in which compaction has left an empty
-// batch: it panics. The destination has no such batch.
-func crashes(family string, topic live.Topic, err error) bool {
-	return family == "kafka-go" && topic.Census[live.Empty] > 0 && err != nil && strings.Contains(err.Error(), "markRead: negative count")
+// crashes says why a family cannot read a log of the source, that it can read at the
+// destination; nothing if that is no known weakness of it. kafka-go panics at an empty
+// batch, which compaction leaves; clients in Go refuse lz4 of message format 0, whose
+// writers made another checksum (kafka-go without a word).
+func crashes(family string, topic live.Topic, err error) string {
+	switch {
+	case err == nil:
+	case family == "kafka-go" && topic.Census[live.Empty] > 0 && strings.Contains(err.Error(), "markRead: negative count"):
+		return "panics at an empty batch of the source"
+	case topic.Census[live.Format0] > 0 && strings.Contains(err.Error(), "lz4: invalid header checksum"):
+		return "cannot read lz4 of message format 0"
+	case family == "kafka-go" && topic.Census[live.Format0] > 0 && strings.Contains(err.Error(), "deadline exceeded"):
+		return "stands still at lz4 of message format 0"
+	}
+	return ""
+}
+
+// timed makes one of the ways in which clients show that a message of format 0 has no
+// timestamp.
+func timed(topic live.Topic, lines []kafkatest.Line) []kafkatest.Line {
+	for i, l := range lines {
+		if topic.Census[live.Format0] > 0 && (l.Time == "" || l.Time == "0") {
+			lines[i].Time = "-1"
+		}
+	}
+	return lines
 }
 
 // TestZoo: a zoo is mirrored with markers and with phantoms. Both copies are equal, and
@@ -102,13 +124,14 @@ func look(t *testing.T, a *audience, src *kafkatest.Cluster, topic live.Topic) {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
 			source, err := a.sees(t, family, src, p)
-			if crashes(family, topic, err) {
-				t.Logf("kafka-go panics at an empty batch of the source")
+			if weak := crashes(family, topic, err); weak != "" {
+				t.Log(weak)
 				source, err = nil, nil
 			}
 			if err != nil {
 				t.Fatalf("source: %v", err)
 			}
+			source = timed(topic, source)
 			for way := range ways {
 				destination, err := a.sees(t, family, zooDestination(t, way), p)
 				if err != nil {
@@ -118,7 +141,7 @@ func look(t *testing.T, a *audience, src *kafkatest.Cluster, topic live.Topic) {
 				if source == nil {
 					source, _ = only(destination, known)
 				}
-				there, here := agree(t, family+", "+way, known, source, destination)
+				there, here := agree(t, family+", "+way, known, source, timed(topic, destination))
 				if family != "kafka-go" && there+here > 0 {
 					t.Errorf("%s: %d records at the source and %d at the destination are none", way, there, here)
 				}
