@@ -142,7 +142,9 @@ var corruptions = []struct {
 		return fmt.Sprintf("%d timestamp", rs[0].Offset)
 	}},
 	{"a delete horizon taken for a time", func(v *victim) string {
-		k, _ := v.pick(func(b zoo.Batch, i int) bool { return i == 0 && batch.Header(b.Bytes).DeleteHorizon() })
+		k, _ := v.pick(func(b zoo.Batch, i int) bool {
+			return i == 0 && batch.Header(b.Bytes).DeleteHorizon() && !batch.Header(b.Bytes).LogAppendTime()
+		})
 		h := batch.Header(v.batches[k])
 		rs := stored(h)
 		for i := range rs {

@@ -67,7 +67,7 @@ func again(h batch.Header, rs []batch.Record) []byte {
 		Base: h.Base(), LeaderEpoch: h.LeaderEpoch(), Codec: h.Codec(), Attributes: h.Attributes(), Records: rs, Next: h.Next(), Timestamp: h.MaxTimestamp(),
 	}
 	if h.DeleteHorizon() {
-		s.Timestamp = h.BaseTimestamp()
+		s.Timestamp, s.AppendTime = h.BaseTimestamp(), h.MaxTimestamp()
 	}
 	if h.ProducerID() >= 0 {
 		s.Producer = &batch.Producer{ID: h.ProducerID(), Epoch: h.ProducerEpoch(), Sequence: h.BaseSequence()}

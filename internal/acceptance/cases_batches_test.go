@@ -62,6 +62,9 @@ var shapes = map[string][][]byte{
 	}), one(4, 4, func(s *batch.Spec) {
 		s.Attributes, s.Timestamp = batch.AttrLogAppendTime, 1_700_000_006_666
 		kept(0, 3)(s)
+	}), one(8, 4, func(s *batch.Spec) { // with a delete horizon as well
+		s.Attributes, s.Timestamp, s.AppendTime = batch.AttrLogAppendTime|batch.AttrDeleteHorizon, 1_700_086_400_000, 1_700_000_007_777
+		kept(1, 3)(s)
 	})},
 	"c5-11-small-when-packed": {one(0, 2, func(s *batch.Spec) { // 2 MB, of which compression leaves little
 		s.Codec = batch.Gzip

@@ -22,6 +22,9 @@ type Spec struct {
 	// Timestamp is the append time of a batch with AttrLogAppendTime and the delete
 	// horizon of one with AttrDeleteHorizon. Without them it is not looked at.
 	Timestamp int64
+	// AppendTime is the append time of a batch that has both bits: the cleaner gives
+	// horizons to batches with log append time too. 0: Timestamp is both.
+	AppendTime int64
 }
 
 // Producer is who wrote a batch, for idempotence.
@@ -64,6 +67,9 @@ func Encode(s Spec) []byte {
 	}
 	if s.Attributes&AttrLogAppendTime != 0 {
 		most = s.Timestamp
+		if s.Attributes&AttrDeleteHorizon != 0 && s.AppendTime != 0 {
+			most = s.AppendTime
+		}
 	}
 	f := fields{
 		base: s.Base, leaderEpoch: s.LeaderEpoch, attributes: s.Attributes&^attrCodec | int16(s.Codec), last: last,

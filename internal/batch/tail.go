@@ -11,7 +11,7 @@ func Tail(h Header, from int64) ([]byte, error) {
 		Base: from, LeaderEpoch: h.LeaderEpoch(), Codec: h.Codec(), Attributes: h.Attributes(), Next: h.Next(), Timestamp: h.MaxTimestamp(),
 	}
 	if h.DeleteHorizon() {
-		s.Timestamp = h.BaseTimestamp()
+		s.Timestamp, s.AppendTime = h.BaseTimestamp(), h.MaxTimestamp()
 	}
 	dropped := int32(0)
 	err := Decode(h, func(r Record) error {

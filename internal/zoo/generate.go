@@ -163,12 +163,20 @@ func (g *generator) batch(p *producer, t *Transaction) {
 		s.Attributes |= batch.AttrDeleteHorizon
 		s.Timestamp = g.now + 86_400_000
 		b.Says += ", delete horizon"
+	case 2:
+		s.Attributes |= batch.AttrLogAppendTime | batch.AttrDeleteHorizon
+		s.Timestamp, s.AppendTime = g.now+86_400_000, g.now+7
+		b.Says += ", log append time, delete horizon"
 	}
 	s.Records, b.Records = rs, rs
 	if s.Attributes&batch.AttrLogAppendTime != 0 { // the producer's timestamps stay in the records
 		b.Records = slices.Clone(rs)
+		at := s.Timestamp
+		if s.Attributes&batch.AttrDeleteHorizon != 0 {
+			at = s.AppendTime
+		}
 		for i := range b.Records {
-			b.Records[i].Timestamp = s.Timestamp
+			b.Records[i].Timestamp = at
 		}
 	}
 	g.made++
