@@ -50,7 +50,15 @@ func keeper(args []string) error {
 
 func keep(t *testing.T, name string, src, dst *kafkatest.Cluster, topics, way string) *kafkatest.Process {
 	t.Helper()
-	return kafkatest.SpawnChild(t, "keeper", name, strings.Join(src.Bootstrap(), ","), strings.Join(dst.Bootstrap(), ","), topics, way)
+	p := kafkatest.SpawnChild(t, "keeper", name, strings.Join(src.Bootstrap(), ","), strings.Join(dst.Bootstrap(), ","), topics, way)
+	t.Cleanup(func() {
+		for _, l := range p.Lines() {
+			if t.Failed() && strings.Contains(l, " FAILED ") {
+				t.Log(l)
+			}
+		}
+	})
+	return p
 }
 
 // copied is how much there is of the topics, all together; 0 while they are not there.
