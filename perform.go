@@ -42,7 +42,25 @@ func (m *Mirror) report(t task, kind coordinator.EventKind, err error) {
 }
 
 func (m *Mirror) stretch(rec coordinator.Record) fetcher.Stretch {
-	return fetcher.Stretch{Mirror: m.name, Partition: rec.Partition, New: rec.NewStretch()}
+	s := m.thisStretch(rec)
+	s.New = rec.NewStretch()
+	return s
+}
+
+// thisStretch names the stretch that goes on.
+func (m *Mirror) thisStretch(rec coordinator.Record) fetcher.Stretch {
+	return fetcher.Stretch{Mirror: m.name, Partition: rec.Partition, Owner: rec.OwnerEpoch}
+}
+
+// stretches names those that go on, as they are on record now.
+func (m *Mirror) stretches(ps []cluster.Partition) []fetcher.Stretch {
+	out := make([]fetcher.Stretch, len(ps))
+	for i, p := range ps {
+		s, _ := m.coord.Snapshot(p)
+		s.Partition = p
+		out[i] = m.thisStretch(s.Record)
+	}
+	return out
 }
 
 // current leaves out what was superseded while it waited.
@@ -177,7 +195,7 @@ func (m *Mirror) quiet(ctx context.Context, ts []task) ([]fetcher.End, error) {
 	stretches := make([]fetcher.Stretch, len(ts))
 	for i, t := range ts {
 		ps[i] = t.rec.Partition
-		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: ps[i]}
+		stretches[i] = m.thisStretch(t.rec)
 	}
 	if err := m.fetch.Remove(ctx, ps...); err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
-	"github.com/clustermirror/mirror/fetcher"
 )
 
 // copyAgain is the Cut of a partition that has nothing to cut and goes with its
@@ -177,10 +176,7 @@ func (m *Mirror) readyToRebuild(ctx context.Context, topic string, old cluster.T
 	if err := m.allAlong(ctx, ps, old, as); err != nil {
 		return err
 	}
-	stretches := make([]fetcher.Stretch, len(ps))
-	for i, p := range ps {
-		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
-	}
+	stretches := m.stretches(ps)
 	if err := m.fetch.Remove(ctx, ps...); err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (m *Mirror) replicated(ctx context.Context, ss []stopping) []stopping {
 		}
 		stretches := make([]fetcher.Stretch, len(behind))
 		for i, b := range behind {
-			stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: ss[b].rec.Partition}
+			stretches[i] = m.thisStretch(ss[b].rec)
 		}
 		if ends, err := m.destination.Ends(ctx, stretches); err == nil {
 			for i, b := range behind {
@@ -275,11 +275,7 @@ func (m *Mirror) fenceLate(ctx context.Context, ps []cluster.Partition) []error 
 	if m.can.fencer == nil {
 		return errs
 	}
-	stretches := make([]fetcher.Stretch, len(ps))
-	for i, p := range ps {
-		stretches[i] = fetcher.Stretch{Mirror: m.name, Partition: p}
-	}
-	ends, err := m.can.fencer.Fence(ctx, stretches)
+	ends, err := m.can.fencer.Fence(ctx, m.stretches(ps))
 	for i := range errs {
 		if errs[i] = err; err == nil {
 			errs[i] = ends[i].Err

@@ -97,6 +97,10 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 	}
 	t.board.Source.Store(part.HighWatermark)
 	t.board.LogStart.Store(part.LogStart)
+	if t.asked > t.next && part.LogStart < t.asked { // asked for above a log start that has gone back since
+		t.dirty = true
+		return
+	}
 	if s.f.traits.Fills {
 		s.seen.read(part)
 		s.onStable(t, part)

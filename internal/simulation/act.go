@@ -73,7 +73,6 @@ func (w *world) actOnCluster(s Step) error {
 	case Expand:
 		_ = c.CreatePartitions(topicName, int(s.N))
 	case Delete, Recreate:
-		w.oracle.made(s.At)
 		if err := c.DeleteTopic(topicName); err == nil && s.Op == Recreate {
 			_ = w.create(s.At)
 		}

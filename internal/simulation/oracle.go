@@ -20,8 +20,7 @@ type oracle struct {
 	lately    map[place]fingerprint
 	still     map[stretch]rest
 	uncleanAt map[place]bool
-	cutAt     map[place]bool // logs that a mirror has cut: what reads from them sees epochs part
-	remade    map[string]bool
+	cutAt     map[place]bool              // logs that a mirror has cut: what reads from them sees epochs part
 	fenced    map[stretch]cluster.TopicID // the topic whose writers were locked out last
 	cuts      []removal
 	gaps      []removal
@@ -66,7 +65,7 @@ type removal struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, homes: map[int64]home{}, trims: map[cluster.Partition]int64{}, lately: map[place]fingerprint{},
-		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{}, remade: map[string]bool{},
+		still: map[stretch]rest{}, uncleanAt: map[place]bool{}, cutAt: map[place]bool{},
 		fenced: map[stretch]cluster.TopicID{},
 	}
 }
@@ -111,20 +110,25 @@ func (o *oracle) parts(at string, p cluster.Partition) bool {
 	return o.uncleanAt[place{at, p}] || o.cutAt[place{at, p}]
 }
 
-// made is told that a cluster's topic was deleted, by its users.
-func (o *oracle) made(at string) {
+// reused reports whether a mirror has cut a log since, and written other records into the
+// very offsets and epochs that were copied from there. It keeps the epochs of its source,
+// which may be those that users had when they wrote what was cut: both clusters have
+// numbered on by themselves, or a topic was made anew. Who reads from it cannot see that.
+func (o *oracle) reused(at string, p cluster.Partition, now, copied view) bool {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.remade[at] = true
-}
-
-// reused reports whether a log may hold two records after each other at one offset in one
-// epoch: the topic was made anew, so that its epochs began at 0 again, and a mirror that
-// keeps the source's epochs has cut it. Who reads from it cannot see that.
-func (o *oracle) reused(at string, p cluster.Partition) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.remade[at] && o.cutAt[place{at, p}] && o.w.setup.Kind == "keeps"
+	cut := o.cutAt[place{at, p}] && o.w.setup.Kind == "keeps"
+	o.mu.Unlock()
+	if !cut {
+		return false
+	}
+	for _, was := range copied.batches {
+		for _, is := range now.batches {
+			if is.Base() <= was.Base() && was.Base() < is.Next() && is.LeaderEpoch() == was.LeaderEpoch() && !same(is, was, true) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // trimmed is told of records that users have deleted.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/batch"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -19,6 +21,10 @@ func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
 		if got.LogAppendTime != -1 && !o.duplicate {
 			o = outcome{unknown: true, err: &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next},
 				Err: cluster.ErrLogAppendTime, Detail: fmt.Sprintf("the destination topic stamps records itself (message.timestamp.type), it answered with time %d", got.LogAppendTime)}}
+		}
+		if o.duplicate { // looked at elsewhere: this is the connection's reader
+			c.generation().spawn(func(ctx context.Context) { c.complete(it.lane, it.run, it.base, it.next, c.twin(ctx, it, o)) })
+			return
 		}
 		c.complete(it.lane, it.run, it.base, it.next, o)
 		return
@@ -41,6 +47,28 @@ func (c *Cluster) landed(it item, got *kmsg.ProduceResponseTopicPartition) {
 		err = &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next}, Err: err}
 	}
 	c.complete(it.lane, it.run, it.base, it.next, outcome{err: err, unknown: mayHaveLanded(got.ErrorCode)})
+}
+
+// twin looks at the batch that a duplicate was taken for. Brokers compare sequences only:
+// a request of ours that was on its way when the source lost its tail may have landed since,
+// and then other records stand there. Where the broker has compressed the batch anew it
+// is not the same either; who compares the records finds out.
+func (c *Cluster) twin(ctx context.Context, it item, o outcome) outcome {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout/2)
+	defer cancel()
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		b, err := c.Read(ctx, it.lane.p, o.base, 1)
+		if err == nil && len(b) >= batch.HeaderSize { // else it is above the high watermark still
+			if h := batch.Header(b); h.Base() != o.base || h.CRC() != it.crc {
+				return outcome{err: &cluster.OffsetError{Partition: it.lane.p, Span: cluster.Span{From: it.base, To: it.next}, Err: cluster.ErrDiverged,
+					Detail: "an earlier batch of this mirror stands there, and is another one"}}
+			}
+			return o
+		}
+		if err != nil && !errors.Is(err, cluster.ErrOutOfRange) || !sleep(ctx, wait) {
+			return outcome{unknown: true, err: fmt.Errorf("%w: a duplicate at offset %d could not be looked at", cluster.ErrUnknownOutcome, o.base)}
+		}
+	}
 }
 
 // mayHaveLanded are the codes after which the batch may stand in the leader's log:

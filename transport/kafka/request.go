@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/batch"
 	"github.com/clustermirror/mirror/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -32,6 +33,7 @@ type item struct {
 	sent       time.Time
 	bytes      []byte // good until the request is written
 	size       int
+	crc        uint32 // of the batch as it was sent
 }
 
 // request is one produce request under way. Its framing is laid out by hand around
@@ -79,7 +81,7 @@ func (r *request) add(l *lane) (more bool) {
 		if free := l.take(run, b, acks); free != nil {
 			p.written = append(p.written, free)
 		}
-		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes, len(b.Bytes)})
+		r.items = append(r.items, item{l, run, b.Base, b.Next, b.MaxTimestamp, r.began, b.Bytes, len(b.Bytes), batch.Header(b.Bytes).CRC()})
 		r.size += len(b.Bytes)
 		if run, b, acks = l.next(r.began); b != nil && !b.Hole() && acks == p.key.acks {
 			l.queued = p

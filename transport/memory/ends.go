@@ -53,6 +53,9 @@ func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
 	case now.mirror != "" && now.mirror != s.Mirror && p.mirrored():
 		end.Err = fmt.Errorf("%v: %w: %s", s.Partition, cluster.ErrActive, now.mirror)
 		return end
+	case now.mirror == s.Mirror && now.superseded(s, end.LogEnd):
+		end.Err = fmt.Errorf("%v: %w: its owner epoch is %d, this worker's %d", s.Partition, cluster.ErrFenced, now.turn, s.Owner)
+		return end
 	case s.New:
 		*now = stretch{mirror: s.Mirror, foreign: -1, next: end.LogEnd}
 		p.act()
@@ -70,7 +73,7 @@ func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
 		now.next = end.LogEnd
 	}
 	cl.c.gen++
-	now.owner, now.gen = cl, cl.c.gen
+	now.owner, now.gen, now.turn, now.refused = cl, cl.c.gen, s.Owner, 0
 	l.topic, l.gen, l.end, l.handed, l.refusing = p.topic.id, now.gen, end.LogEnd, end.LogEnd, false
 	return end
 }

@@ -20,13 +20,25 @@ func (e epochs) latest() int32 {
 }
 
 // assign notes that an epoch begins at an offset. What contradicts it goes, as in
-// Kafka: entries with an epoch or a start not below the new ones.
+// Kafka: entries with an epoch or a start not below the new ones. An epoch in which a
+// leader has written nothing goes first, so that the one before it may go on: a
+// mirror topic was opened and is a mirror topic again.
 func (e *epochs) assign(epoch int32, start int64) {
-	s := *e
-	if n := len(s); epoch < 0 || n > 0 && s[n-1].epoch == epoch && s[n-1].start <= start {
+	if epoch < 0 {
 		return
 	}
-	for n := len(s); n > 0 && (s[n-1].epoch >= epoch || s[n-1].start >= start); n = len(s) {
+	s := *e
+	if n := len(s); n > 0 && s[n-1].epoch == epoch && s[n-1].start <= start {
+		return
+	}
+	for n := len(s); n > 0 && s[n-1].start >= start; n = len(s) {
+		s = s[:n-1]
+	}
+	if n := len(s); n > 0 && s[n-1].epoch == epoch {
+		*e = s
+		return
+	}
+	for n := len(s); n > 0 && s[n-1].epoch >= epoch; n = len(s) {
 		s = s[:n-1]
 	}
 	*e = append(s, epochStart{epoch, start})

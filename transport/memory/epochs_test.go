@@ -39,13 +39,14 @@ func TestEpochHistoryIsCut(t *testing.T) {
 		change func(*epochs)
 		want   epochs
 	}{
-		"tail inside an epoch":       {func(e *epochs) { e.cutTail(15) }, epochs{{1, 0}, {3, 10}}},
-		"tail where one begins":      {func(e *epochs) { e.cutTail(20) }, epochs{{1, 0}, {3, 10}}},
-		"tail to nothing":            {func(e *epochs) { e.cutTail(0) }, epochs{}},
-		"head inside an epoch":       {func(e *epochs) { e.cutHead(15) }, epochs{{3, 15}, {5, 20}}},
-		"head where one begins":      {func(e *epochs) { e.cutHead(10) }, epochs{{3, 10}, {5, 20}}},
-		"an empty epoch is replaced": {func(e *epochs) { e.assign(6, 20) }, epochs{{1, 0}, {3, 10}, {6, 20}}},
-		"an older epoch comes later": {func(e *epochs) { e.assign(3, 30) }, epochs{{1, 0}, {3, 30}}},
+		"tail inside an epoch":                           {func(e *epochs) { e.cutTail(15) }, epochs{{1, 0}, {3, 10}}},
+		"tail where one begins":                          {func(e *epochs) { e.cutTail(20) }, epochs{{1, 0}, {3, 10}}},
+		"tail to nothing":                                {func(e *epochs) { e.cutTail(0) }, epochs{}},
+		"head inside an epoch":                           {func(e *epochs) { e.cutHead(15) }, epochs{{3, 15}, {5, 20}}},
+		"head where one begins":                          {func(e *epochs) { e.cutHead(10) }, epochs{{3, 10}, {5, 20}}},
+		"an empty epoch is replaced":                     {func(e *epochs) { e.assign(6, 20) }, epochs{{1, 0}, {3, 10}, {6, 20}}},
+		"an older epoch comes later":                     {func(e *epochs) { e.assign(3, 30) }, epochs{{1, 0}, {3, 30}}},
+		"an empty epoch goes, the one before it goes on": {func(e *epochs) { e.assign(9, 30); e.assign(5, 30) }, epochs{{1, 0}, {3, 10}, {5, 20}}},
 	} {
 		e := full()
 		c.change(&e)

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -17,6 +18,8 @@ type stretch struct {
 	acted   bool // something was written, cut or raised for it: it is a mirror topic
 	stopped bool
 	foreign int64 // first record of others; -1: none
+	turn    int32 // highest owner epoch that has asked Ends
+	refused int64 // log end at which a worker with a lower one was refused last, plus 1
 
 	// Where only sequences guard the log (Options.Produce):
 	next int64    // the sequence that the next batch must have: a source offset
@@ -152,8 +155,8 @@ func (r *run) compareAndAppend(p *partition, leader *replica, b *cluster.Batch, 
 func (r *run) produce(p *partition, leader *replica, b *cluster.Batch) error {
 	s := &p.stretch
 	if slices.ContainsFunc(s.last, func(l landed) bool { return l.base == b.Base && l.next == b.Next }) {
-		if r.done != nil && b.Next <= r.lane.unknown {
-			return nil // our own, from before the log end was read
+		if r.done != nil && b.Next <= r.lane.unknown { // our own, from before the log end was read
+			return twin(p, leader, b)
 		}
 		return &cluster.OffsetError{
 			Partition: p.id, Span: cluster.Span{From: b.Base, To: b.Next}, Err: cluster.ErrFenced,
@@ -180,6 +183,17 @@ func (r *run) produce(p *partition, leader *replica, b *cluster.Batch) error {
 		}
 	}
 	return nil
+}
+
+// twin compares a duplicate with what stands there: the source may have lost its tail
+// since that was sent.
+func twin(p *partition, leader *replica, b *cluster.Batch) error {
+	i := leader.log.find(b.Base)
+	if b.Hole() || i < len(leader.log.batches) && bytes.Equal(leader.log.batches[i].bytes[batch.HeaderSize:], b.Bytes[batch.HeaderSize:]) {
+		return nil
+	}
+	return &cluster.OffsetError{Partition: p.id, Span: cluster.Span{From: b.Base, To: b.Next}, Err: cluster.ErrDiverged,
+		Detail: "an earlier batch of this mirror stands there, and is another one"}
 }
 
 func (r *run) outOfOrder(p *partition, b *cluster.Batch, end int64) error {
@@ -213,3 +227,14 @@ func (r *run) put(p *partition, leader *replica, b *cluster.Batch, at int64) {
 }
 
 var _ fetcher.Log = (*Client)(nil)
+
+// superseded refuses a worker after whom another has taken the partition over (its owner
+// epoch is higher). One that asks again, and finds that nothing has happened since, is
+// believed: epochs begin anew where the state was lost.
+func (s *stretch) superseded(by fetcher.Stretch, end int64) bool {
+	if by.Owner == 0 || by.Owner >= s.turn || s.refused == end+1 {
+		return false
+	}
+	s.refused = end + 1
+	return true
+}
