@@ -283,9 +283,12 @@ func TestSourceShapes(t *testing.T) {
 				}
 				return nil
 			})
-			if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != tc.offset {
-				t.Errorf("destination ends at %d, want %d", got, tc.offset)
-			}
+			kafkatest.Eventually(t, 5*time.Second, func(context.Context) error { // what came before it lands
+				if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != tc.offset {
+					return fmt.Errorf("destination ends at %d, want %d", got, tc.offset)
+				}
+				return nil
+			})
 			if diff := cmp.Diff(map[coordinator.State]int{"FAILED": 1, "MIRRORING": 1}, r.Status().States); diff != "" {
 				t.Error(diff)
 			}
