@@ -31,6 +31,8 @@ const salvageFolder = "kafka-mirrors-salvage"
 // policyFlags say what may be done to the destination's logs, and where they begin.
 type policyFlags struct {
 	start, gap, truncation string
+	gapFill                string
+	maxStartFill           int64
 	unclean                []string
 	discard, scratch       bool
 	salvage                string
@@ -39,7 +41,9 @@ type policyFlags struct {
 
 func (f *policyFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.start, "start", "earliest", "where the copy of an empty topic begins, `earliest|latest|time` as in 2026-05-01T12:00:00Z;\ntopics found later begin at the source's log start")
-	c.Flags().StringVar(&f.gap, "retention-gap", "continue", "when the source has deleted what was not copied yet: `continue|fail`; a destination\nthat takes no gaps, as Kafka's, fails in any case")
+	c.Flags().StringVar(&f.gap, "retention-gap", "continue", "when the source has deleted what was not copied yet: `continue|fail`; with --gap-fill\nfail it fails in any case")
+	c.Flags().StringVar(&f.gapFill, "gap-fill", kafka.GapAuto.String(), "what takes the place of offsets without records (compaction, transactions): `auto|markers|phantoms|fail`;\nauto is markers, which need ALTER on the cluster; clients differ in what they see of each")
+	c.Flags().Int64Var(&f.maxStartFill, "max-start-fill", 0, "how many `offsets` are filled at most so that a log starts where the source's does (default 100,000,000)")
 	c.Flags().StringVar(&f.truncation, "truncation", "refuse", "when records at the destination have to go: `refuse|rebuild` the topic")
 	c.Flags().StringVar(&f.salvage, "salvage", salvageFolder, "`folder` for the records that are cut; a cut waits until they are there")
 	c.Flags().BoolVar(&f.noSalvage, "no-salvage", false, "do not keep the records that are cut")
@@ -64,6 +68,14 @@ func (f *policyFlags) apply(o *mirror.Options, destination *kafka.Config, print 
 		o.Fetch.RetentionGap = fetcher.RetentionFail
 	default:
 		bad("--retention-gap: %q is not one of continue, fail", f.gap)
+	}
+	if destination.GapFill, err = kafka.ParseGapFill(f.gapFill); err != nil {
+		errs = append(errs, placed("--gap-fill", err))
+	}
+	if f.maxStartFill < 0 {
+		bad("--max-start-fill: %d is negative", f.maxStartFill)
+	} else {
+		destination.MaxStartFill = f.maxStartFill
 	}
 	switch f.truncation {
 	case "refuse":

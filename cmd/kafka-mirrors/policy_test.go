@@ -101,6 +101,8 @@ func TestPolicyApplies(t *testing.T) {
 		Start            mirror.Start
 		Gap              fetcher.RetentionGap
 		Truncation       kafka.Truncation
+		Fill             kafka.GapFill
+		MaxStartFill     int64
 		Unclean          []string
 		Discard, Scratch bool
 		Salvages         bool
@@ -112,8 +114,8 @@ func TestPolicyApplies(t *testing.T) {
 	}{
 		{"defaults", nil, result{Salvages: true}},
 		{"all", []string{"--start", "latest", "--retention-gap", "fail", "--truncation", "rebuild", "--unclean-recovery", "a,b.*",
-			"--discard-local-writes", "--scratch", "--no-salvage"},
-			result{mirror.Start{Latest: true}, fetcher.RetentionFail, kafka.Rebuild, []string{"a", "b.*"}, true, true, false}},
+			"--discard-local-writes", "--scratch", "--no-salvage", "--gap-fill", "phantoms", "--max-start-fill", "5000000000"},
+			result{mirror.Start{Latest: true}, fetcher.RetentionFail, kafka.Rebuild, kafka.GapPhantoms, 5_000_000_000, []string{"a", "b.*"}, true, true, false}},
 		{"a time", []string{"--start", "2026-05-01T14:00:00+02:00", "--retention-gap", "continue", "--truncation", "refuse"},
 			result{Start: mirror.Start{Time: noon}, Salvages: true}},
 	}
@@ -131,7 +133,7 @@ func TestPolicyApplies(t *testing.T) {
 			if err := f.apply(&o, &d, nil); err != nil {
 				t.Fatal(err)
 			}
-			got := result{o.Start, o.Fetch.RetentionGap, d.Truncation, o.UncleanRecovery, o.DiscardLocalWrites, o.Scratch, o.Salvage != nil}
+			got := result{o.Start, o.Fetch.RetentionGap, d.Truncation, d.GapFill, d.MaxStartFill, o.UncleanRecovery, o.DiscardLocalWrites, o.Scratch, o.Salvage != nil}
 			if !got.Start.Time.IsZero() {
 				got.Start.Time = got.Start.Time.UTC()
 			}

@@ -150,9 +150,11 @@ See 'kafka-mirrors run --help'.
 `},
 		{"every policy and state", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x",
 			"--state", "disk", "--peer-state", "memory", "--state-topic", "a b", "--start", "noon", "--retention-gap", "leap",
-			"--truncation", "cut", "--salvage", broken, "--unclean-recovery", "(,__x"},
+			"--gap-fill", "zeros", "--max-start-fill", "-1", "--truncation", "cut", "--salvage", broken, "--unclean-recovery", "(,__x"},
 			`kafka-mirrors run: --start: "noon" is not one of earliest, latest, a time since 1970 as in 2026-05-01T12:00:00Z
 kafka-mirrors run: --retention-gap: "leap" is not one of continue, fail
+kafka-mirrors run: --gap-fill: "zeros" is not one of auto, markers, phantoms, fail
+kafka-mirrors run: --max-start-fill: -1 is negative
 kafka-mirrors run: --truncation: "cut" is not one of refuse, rebuild
 kafka-mirrors run: --unclean-recovery: topic filter "__x": internal topics are never mirrored
 kafka-mirrors run: --unclean-recovery: include "(": error parsing regexp: missing closing ): ` + "`^(?:()$`" + `

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
@@ -71,7 +72,7 @@ func (c Config) Validate() error {
 		bad("Truncation: %d is neither Refuse nor Rebuild", c.Truncation)
 	}
 	if !c.GapFill.valid() {
-		bad("GapFill: %d is none of %v", c.GapFill, gapFillNames)
+		bad("GapFill: %v is not one of %s", c.GapFill, strings.Join(gapFillNames[:], ", "))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

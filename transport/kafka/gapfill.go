@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
@@ -52,7 +53,7 @@ func ParseGapFill(name string) (GapFill, error) {
 			return GapFill(i), nil
 		}
 	}
-	return 0, fmt.Errorf("gap fill %q is none of %v", name, gapFillNames)
+	return 0, fmt.Errorf("%q is not one of %s", name, strings.Join(gapFillNames[:], ", "))
 }
 
 // admission is how a batch that may be appended is treated.

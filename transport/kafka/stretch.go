@@ -38,7 +38,8 @@ type evidence struct {
 //	    sequence, where it remembers one, is the batch's own, or
 //	(c) the last batch is a marker of ours that stands where it says that it belongs;
 //	    shift follows from the broker's last sequence. Where it has forgotten that, a new
-//	    stretch begins with a new id.
+//	    stretch begins with a new id. The same holds for a log whose last batch is gone
+//	    while the broker remembers markers of ours.
 //
 // In (b) and (c) with shift not 0 a record of others in between would look like a
 // marker: the log is said to be ours only by a process that has seen the markers land,
@@ -88,6 +89,9 @@ func judge(e evidence, fresh bool) verdict {
 	if e.fenced() {
 		return verdict{stopped: true}
 	}
+	if v, ok := e.behindMarkers(); ok && e.logStart == e.logEnd && len(e.markers) > 0 {
+		return v // the last batch is gone
+	}
 	filled := e.last != nil && e.last.producerID == e.own.filler() && e.last.next == e.logEnd
 	if end, ok := e.lastOwn(); ok && !filled && end < e.logEnd {
 		return verdict{foreign: &cluster.Span{From: end, To: e.logEnd}}
@@ -119,19 +123,28 @@ func (e evidence) afterMarker(t *tail) verdict {
 	if !t.control || t.coordinator < 0 || belongs != t.base {
 		return verdict{foreign: &cluster.Span{From: min(t.base, max(belongs, e.logStart)), To: e.logEnd}}
 	}
-	var live []producerState
-	for _, s := range e.states {
-		if e.own.stretches(s.id) && s.epoch == 0 && s.lastSeq >= 0 {
-			live = append(live, s)
-		}
+	if v, ok := e.behindMarkers(); ok {
+		return v
 	}
-	switch {
-	case len(live) == 1:
-		return verdict{id: live[0].id, known: true, stamp: live[0].stamp, shift: (e.logEnd - int64(live[0].lastSeq) - 1) & lowBits, marked: true}
-	case e.fenced():
+	if e.fenced() {
 		return verdict{stopped: true}
 	}
 	return verdict{id: e.unused(e.own.stretch(e.logEnd)), marked: true}
+}
+
+// behindMarkers goes on with the only stretch that the broker remembers and that was not
+// stopped, when all that has been written since are markers.
+func (e evidence) behindMarkers() (v verdict, ok bool) {
+	for _, s := range e.states {
+		if !e.own.stretches(s.id) || s.epoch != 0 || s.lastSeq < 0 {
+			continue
+		}
+		if ok {
+			return verdict{}, false
+		}
+		v, ok = verdict{id: s.id, known: true, stamp: s.stamp, shift: (e.logEnd - int64(s.lastSeq) - 1) & lowBits, marked: true}, true
+	}
+	return v, ok
 }
 
 // fenced: one of our stretches was stopped, and none came after it. With the log
