@@ -10,13 +10,24 @@ import (
 	"github.com/clustermirror/mirror/internal/batch"
 )
 
-// fillerRecords is the size of one filler batch: larger ones are slower to append.
-const fillerRecords = 100_000
+const (
+	// fillerRecords is the size of one filler batch: larger ones are slower to append.
+	fillerRecords = 100_000
+	// startTrims is after how many offsets the fillers so far are deleted.
+	startTrims = 5_000_000
+	// What filling costs, about, for the estimate before it begins: of a broker with one
+	// core to spare.
+	startRate  = 5_000_000 // offsets a second
+	startBytes = 0.55      // an offset, before it is deleted
+	startTells = 30 * time.Second
+)
 
 // StartAt leaves the empty log of a partition with start and end at offset: it is
-// filled with records that are deleted at once. Work that was broken off goes on
-// where the log ends. The topic must not be compacted meanwhile, and deleting
-// needs the right to delete.
+// filled with records that are deleted on the way. They carry the key
+// "__mirror"; whoever reads meanwhile sees those of the last seconds. Work
+// that was broken off goes on where the log ends. It needs the right to delete records,
+// and a topic whose cleanup.policy has delete; where it is compact alone Kafka refuses to
+// delete, and so does StartAt.
 func (c *Cluster) StartAt(ctx context.Context, s fetcher.Stretch, offset int64, progress func(done int64)) error {
 	looks, err := c.halted(ctx, []fetcher.Stretch{s})
 	if err != nil {
@@ -27,7 +38,7 @@ func (c *Cluster) StartAt(ctx context.Context, s fetcher.Stretch, offset int64, 
 	if l.err != nil {
 		return l.err
 	}
-	if err := c.fillable(s.Partition, l, offset); err != nil {
+	if err := c.fillable(ctx, s.Partition, l, offset); err != nil {
 		return err
 	}
 	if err := c.fill(ctx, s.Partition, l, offset, progress); err != nil {
@@ -42,50 +53,83 @@ func (c *Cluster) StartAt(ctx context.Context, s fetcher.Stretch, offset int64, 
 	return nil
 }
 
-// fillable: nothing but fillers stands in the log.
-func (c *Cluster) fillable(p cluster.Partition, l *look, offset int64) error {
+// fillable: nothing but fillers stands in the log, they can be deleted, and there are not
+// too many.
+func (c *Cluster) fillable(ctx context.Context, p cluster.Partition, l *look, offset int64) error {
 	refuse := func(format string, args ...any) error {
 		return &cluster.OffsetError{Partition: p, Span: cluster.Span{From: offset, To: offset}, Err: cluster.ErrRefused, Detail: fmt.Sprintf(format, args...)}
 	}
+	n := offset - l.logEnd
 	switch {
-	case l.logEnd > offset:
+	case n < 0:
 		return refuse("the log ends at %d already", l.logEnd)
 	case l.last != nil && l.last.producerID != l.own.filler():
 		return refuse("the log is not empty: it holds %v", cluster.Span{From: l.logStart, To: l.logEnd})
-	case offset-l.logEnd > c.cfg.MaxStartFill:
-		return refuse("%d offsets would have to be filled, the limit MaxStartFill is %d", offset-l.logEnd, c.cfg.MaxStartFill)
+	case n > c.cfg.MaxStartFill:
+		bytes, took := estimate(n)
+		return refuse("%d offsets would have to be filled (about %d MB, %v), the limit MaxStartFill is %d: raise it, or begin the copy elsewhere (Options.Start)",
+			n, bytes>>20, took, c.cfg.MaxStartFill)
+	case n > 0 && c.topicFill(ctx, p.Topic).keeps:
+		return refuse("the topic's cleanup.policy has no delete, so that what fills it cannot be deleted: give it compact,delete while the copy begins")
 	}
 	return nil
+}
+
+// estimate is about how many bytes are written to fill n offsets, and how long it takes.
+func estimate(n int64) (bytes int64, took time.Duration) {
+	return int64(float64(n) * startBytes), (time.Duration(n) * time.Second / startRate).Round(100 * time.Millisecond)
 }
 
 // fill appends fillers from the log end up to offset. They are compare-and-append
 // like everything else: a retry cannot double them.
 func (c *Cluster) fill(ctx context.Context, p cluster.Partition, l *look, offset int64, progress func(int64)) error {
-	var filler *batch.Filler
-	size := int64(0)
+	log := c.cfg.Logger.With("topic", p.Topic, "partition", p.Partition, "to", offset)
+	if n := offset - l.logEnd; n > 0 {
+		bytes, took := estimate(n)
+		log.InfoContext(ctx, "the log is filled to start where the source's does", "from", l.logEnd, "offsets", n, "bytes", bytes, "estimate", took)
+	}
+	began, told, trimmed := time.Now(), time.Now(), l.logStart
 	var b []byte
 	for pos := l.logEnd; pos < offset; {
-		if n := min(fillerRecords, offset-pos); n != size {
-			filler, size = batch.NewFiller(int(n), batch.Zstd, []byte(fillerKey)), n
-		}
-		b = filler.Append(b[:0], time.Now().UnixMilli())
-		batch.Header(b).Patch(batch.Patch{LeaderEpoch: cluster.NoEpoch, ProducerID: l.own.filler(), BaseSequence: sequence(pos)})
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Whoever gives up learns it when nothing is under way any more.
-		bases, errs := c.produceEach(context.WithoutCancel(ctx), []cluster.Partition{p}, [][]byte{b})
-		if errs[0] != nil {
-			return errs[0]
+		n := min(fillerRecords, offset-pos)
+		b = c.fillers.of(int(n)).Append(b[:0], time.Now().UnixMilli())
+		if err := c.fillOnce(ctx, p, l.own, pos, n, b); err != nil {
+			return err
 		}
-		if bases[0] != pos {
-			return &cluster.OffsetError{Partition: p, Span: cluster.Span{From: bases[0], To: bases[0] + size}, Err: cluster.ErrDisplaced,
-				Detail: fmt.Sprintf("a filler belongs at %d", pos)}
-		}
-		pos += size
-		if progress != nil {
+		if pos += n; progress != nil {
 			progress(pos)
 		}
+		if time.Since(told) >= startTells {
+			told = time.Now()
+			left := time.Duration(float64(offset-pos) / float64(pos-l.logEnd) * float64(time.Since(began)))
+			log.InfoContext(ctx, "the log is being filled", "at", pos, "left", left.Round(time.Second))
+		}
+		// The first time early: who may not delete hears of it before all is filled.
+		if pos-trimmed >= startTrims || trimmed == l.logStart && offset-pos > startTrims {
+			if err := c.Trim(ctx, []fetcher.Cut{{Partition: p, Offset: pos}})[0]; err != nil {
+				return err
+			}
+			trimmed = pos
+		}
+	}
+	log.DebugContext(ctx, "the log is filled", "took", time.Since(began))
+	return nil
+}
+
+// fillOnce appends one batch of n fillers at pos.
+func (c *Cluster) fillOnce(ctx context.Context, p cluster.Partition, own ownIDs, pos, n int64, b []byte) error {
+	batch.Header(b).Patch(batch.Patch{LeaderEpoch: cluster.NoEpoch, ProducerID: own.filler(), BaseSequence: sequence(pos)})
+	// Whoever gives up learns it when nothing is under way any more.
+	bases, errs := c.produceEach(context.WithoutCancel(ctx), []cluster.Partition{p}, [][]byte{b})
+	if errs[0] != nil {
+		return errs[0]
+	}
+	if bases[0] != pos {
+		return &cluster.OffsetError{Partition: p, Span: cluster.Span{From: bases[0], To: bases[0] + n}, Err: cluster.ErrDisplaced,
+			Detail: fmt.Sprintf("a filler belongs at %d", pos)}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // other's.
 const (
 	phantomKey = "\x00\xffmirror"
-	fillerKey  = "__clustermirror_filler"
+	fillerKey  = "__mirror"
 )
 
 // topicFill is what the settings of a topic say about what may fill it.
@@ -23,6 +23,7 @@ type topicFill struct {
 	key      []byte // of phantoms; nil: they need none
 	maxBytes int    // largest batch
 	deletes  bool   // records can be deleted from its head
+	keeps    bool   // they cannot; neither of both: not known
 }
 
 // phantoms is how many go into one batch.
@@ -55,6 +56,7 @@ func (c *Cluster) topicFill(ctx context.Context, topic string) *topicFill {
 		fill.key = nil
 	}
 	fill.deletes = strings.Contains(policy, "delete")
+	fill.keeps = !fill.deletes
 	if value, err := c.effectiveConfig(ctx, kmsg.ConfigResourceTypeTopic, topic, "max.message.bytes"); err == nil {
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			fill.maxBytes = n
