@@ -44,6 +44,7 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 	if err != nil {
 		return // Run ends
 	}
+	_, active := m.peers(ctx, ts)
 	var cutting, whole []task
 	var spans []cluster.Span // that go, of cutting
 	rebuilds := map[string][]task{}
@@ -52,6 +53,10 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 		err := ends[i].Err
 		if errors.Is(err, cluster.ErrForeignWrite) { // they go with the tail
 			err = nil
+		}
+		if errors.Is(active[i], cluster.ErrActive) { // began while the cut waited to be tried again, and reads from here
+			m.report(t, coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", t.rec.Cut, active[i]))
+			continue
 		}
 		if err == nil && t.rec.RebuildOf.IsZero() {
 			err = m.salvage(t.ctx, t.rec.Partition, span)

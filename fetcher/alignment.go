@@ -25,6 +25,7 @@ type alignment struct {
 	own      *cluster.Position
 	agreed   bool  // the source's epochs agree with the history, up to the common end
 	evidence int   // records that were compared and are the same
+	bare     bool  // the whole log was compared, and neither side has a record in it: fences alone
 	seenAt   int64 // the source's record before this offset
 	seen     int32 // has this epoch
 	what     string
@@ -60,7 +61,7 @@ func (j *alignment) align(ctx context.Context) error {
 		return j.parted(ctx, common)
 	case beyond:
 		return j.cut(ctx, keep, "what stands behind the position was written here")
-	case !empty && !j.recorded() && !j.end.Ours && j.evidence == 0:
+	case !empty && !j.recorded() && !j.end.Ours && j.evidence == 0 && !j.bare:
 		return j.unknown(ctx)
 	case keep < j.source.LogStart && !j.log.Traits().Gaps:
 		if empty {

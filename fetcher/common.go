@@ -90,6 +90,7 @@ func (j *alignment) last(ctx context.Context, span cluster.Span, like likeness) 
 			epoch = s.epoch
 		}
 		if s.same > 0 || s.first >= 0 || s.span.From <= span.From {
+			j.bare = s.same == 0 && s.first < 0 && tries < patientSteps && span.From == j.end.LogStart && span.To == j.end.LogEnd
 			return s, epoch, nil
 		}
 		if tries >= patientSteps {

@@ -228,12 +228,35 @@ func (w *world) rest() error {
 			if i < 0 {
 				return broken("liveness", "%s does not know %v: %s", p.name, part, topic.Refused)
 			}
-			if err := w.restOf(p, topic.Partitions[i]); err != nil {
+			if err := w.restOf(p, w.owners(p, topic.Partitions[i])); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// owners is what the process that owns a partition says of it, if another one that has
+// not ended does: two processes of a mirror may both go on, each with what it owns.
+func (w *world) owners(p *process, s mirror.PartitionStatus) mirror.PartitionStatus {
+	if _, mine := p.owned(s.Partition); mine {
+		return s
+	}
+	for _, other := range w.processes[p.mirror] {
+		if _, its := other.owned(s.Partition); !its || other.ended() {
+			continue
+		}
+		topic, _ := other.m.Topic(topicName)
+		for _, theirs := range topic.Partitions {
+			if theirs.Partition == s.Partition {
+				return theirs
+			}
+		}
+	}
+	if rec, ok := w.record(p.mirror, s.Partition); ok && rec.State == coordinator.StateStopped { // by one that has ended since
+		s.State, s.Desired = rec.State, rec.Desired
+	}
+	return s
 }
 
 func (w *world) restOf(p *process, s mirror.PartitionStatus) error {
