@@ -29,13 +29,17 @@ func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 	cfg.Bootstrap, cfg.ClusterID = k.Bootstrap(), k.ClusterID()
 	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	var listeners []net.Listener
+	var protocol int16
+	if k.Options().SASL != "" {
+		protocol = 2
+	}
 	for _, name := range []string{"INTERNAL", "CLIENT"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		listeners = append(listeners, l)
-		cfg.Listeners = append(cfg.Listeners, Listener{Name: name, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)})
+		cfg.Listeners = append(cfg.Listeners, Listener{Name: name, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Protocol: protocol})
 	}
 	m, err := New(cfg)
 	if err != nil {
