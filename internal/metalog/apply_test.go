@@ -129,6 +129,11 @@ func TestApplyTopics(t *testing.T) {
 	if got, ok := image.TopicNamed("t"); !ok || *got != (metalog.Topic{Name: "t", ID: again, Partitions: 1}) {
 		t.Errorf("topic %+v", got)
 	}
+	if gone, err := image.Apply(metalog.RemoveTopic{ID: again}, new(metalog.Delta)); err != nil || len(slices.Collect(gone.Topics())) != 0 {
+		t.Errorf("removed: %v", err)
+	} else if renamed, err := gone.Apply(metalog.NewTopic{Name: "u", ID: again}, new(metalog.Delta)); err != nil || hasTopic("t")(renamed) {
+		t.Errorf("the name of a topic that is gone is still known: %v", err)
+	}
 	for id := range image.Partitions() {
 		if id.Topic != again {
 			t.Errorf("partition %v is left", id)

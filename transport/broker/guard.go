@@ -32,16 +32,14 @@ func (m *Membership) guard(ctx context.Context) error {
 	g := &guardian{m: m, controller: controller{quorum: m.quorum}, open: make(map[metalog.PartitionID]*guarded)}
 	defer g.controller.drop()
 	for {
-		bounded, cancel := ctx, context.CancelFunc(func() {})
-		if len(g.open) > 0 { // some may have to be asked for again
-			bounded, cancel = context.WithTimeout(ctx, retryMove/2)
-		}
+		// Some may have to be asked for again, and who we are changes without a record.
+		bounded, cancel := context.WithTimeout(ctx, retryMove/2)
 		image, delta, err := m.log.Next(bounded, g.seen.Version)
 		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil {
+		if err == nil || g.changed() {
 			g.look(image, delta)
 		}
 		g.work(ctx)
@@ -56,6 +54,13 @@ type guardian struct {
 	self       int32 // who we were at the last look
 	leaving    bool
 	open       map[metalog.PartitionID]*guarded
+}
+
+// changed reports that we are somebody else than at the last look, or leaving.
+func (g *guardian) changed() bool {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	return g.seen.Version > 0 && (g.m.self.Broker != g.self || g.m.leave != g.leaving)
 }
 
 // look takes in a new image. With another id, or when we leave, everything is

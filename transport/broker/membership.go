@@ -27,7 +27,8 @@ type Membership struct {
 
 	mu     sync.Mutex
 	self   Self
-	id     Identity // as registered, or about to be
+	moved  chan struct{} // closed with the next change of self
+	id     Identity      // as registered, or about to be
 	wishes wishes
 	leave  bool          // nothing is ours any more: the guard moves everything away
 	ended  chan struct{} // closed when we have left
@@ -55,7 +56,7 @@ func New(cfg Config) (*Membership, error) {
 	brokers, controllers := cfg.wires()
 	m := &Membership{
 		cfg: cfg, logger: cfg.Logger, brokers: wire.NewClient(cfg.Bootstrap, brokers),
-		nudge: make(chan struct{}, 1), ended: make(chan struct{}),
+		nudge: make(chan struct{}, 1), ended: make(chan struct{}), moved: make(chan struct{}),
 		self: Self{Broker: -1, Epoch: -1, Fenced: true}, wishes: wishes{cordoned: true},
 	}
 	var err error
@@ -99,6 +100,18 @@ func (m *Membership) Self() Self {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.self
+}
+
+// become changes what we are, and wakes who waits for it.
+func (m *Membership) become(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.self
+	change()
+	if m.self != was {
+		close(m.moved)
+		m.moved = make(chan struct{})
+	}
 }
 
 // keep holds the session: it registers, sends heartbeats, and does so again with
@@ -173,9 +186,7 @@ func (s *session) identify(ctx context.Context) (next, error) {
 		}
 	}
 	s.id, s.identified, s.registered, s.answered = id, true, false, time.Time{}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	s.m.id, s.m.self = id, Self{Broker: id.Broker, Epoch: -1, Fenced: true}
+	s.m.become(func() { s.m.id, s.m.self = id, Self{Broker: id.Broker, Epoch: -1, Fenced: true} })
 	return goOn, nil
 }
 
@@ -242,9 +253,7 @@ func (s *session) register(ctx context.Context) (next, error) {
 		return step, err
 	}
 	s.registered, s.epoch = true, answer.BrokerEpoch
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	s.m.self.Registered, s.m.self.Epoch = true, s.epoch
+	s.m.become(func() { s.m.self.Registered, s.m.self.Epoch = true, s.epoch })
 	s.m.logger.Info("registered as a broker", "broker", s.id.Broker, "epoch", s.epoch)
 	return goOn, nil
 }
@@ -288,12 +297,10 @@ func (s *session) beat(ctx context.Context) error {
 		return err
 	}
 	s.answered = time.Now()
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	if was := s.m.self.Fenced; was != answer.IsFenced {
+	if was := s.m.Self().Fenced; was != answer.IsFenced {
 		s.m.logger.Info("broker membership", "broker", s.id.Broker, "fenced", answer.IsFenced)
 	}
-	s.m.self.Fenced, s.m.self.Shutdown = answer.IsFenced, wish.shutdown && answer.ShouldShutdown
+	s.m.become(func() { s.m.self.Fenced, s.m.self.Shutdown = answer.IsFenced, wish.shutdown && answer.ShouldShutdown })
 	return nil
 }
 

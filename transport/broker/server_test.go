@@ -298,6 +298,42 @@ func TestNoRealBroker(t *testing.T) {
 	}
 }
 
+// TestFrameLimit: the size is looked at before anything is read or held.
+func TestFrameLimit(t *testing.T) {
+	memory := newBudget(100)
+	whole := append(binary.BigEndian.AppendUint32(nil, 60), make([]byte, 60)...)
+	for limit, want := range map[int32]error{60: nil, 59: errFrame} {
+		req, err := readRequest(t.Context(), bytes.NewReader(whole), limit, memory)
+		if !errors.Is(err, want) {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+		memory.give(req.held)
+	}
+}
+
+// TestAnswerToAnother: a real broker that is out of step ends the connection.
+func TestAnswerToAnother(t *testing.T) {
+	ours, theirs := net.Pipe()
+	far, near := net.Pipe()
+	defer theirs.Close()
+	c := &client{server: newServer(ServerConfig{}, nil, nil, nil), conn: ours, real: near}
+	defer c.hangUp()
+	defer ours.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer far.Close()
+		if _, err := readRequest(t.Context(), far, 1<<20, newBudget(1<<20)); err == nil {
+			_ = writeFrame(far, []byte{0, 0, 0, 9, 1, 2}) // whoever reads may have gone
+		}
+	}()
+	if err := c.pass(t.Context(), frameOf(3, 1, 1)); !errors.Is(err, errNoAnswer) {
+		t.Errorf("pass: %v", err)
+	}
+	near.Close()
+	<-done
+}
+
 func TestBudget(t *testing.T) {
 	b := newBudget(10)
 	if err := b.take(t.Context(), 8); err != nil {

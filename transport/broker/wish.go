@@ -23,10 +23,41 @@ func (m *Membership) wish(change func(*wishes)) {
 	}
 }
 
+// await waits until ok is true of an image and of what we are now: either may be
+// the last to change, and an idle cluster may write no record for long. The error
+// is ctx's.
+func (m *Membership) await(ctx context.Context, ok func(metalog.Image) bool) (metalog.Image, error) {
+	for {
+		m.mu.Lock()
+		moved := m.moved
+		m.mu.Unlock()
+		image := m.log.Image()
+		if image.Version > 0 && ok(image) {
+			return image, nil
+		}
+		either, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			select {
+			case <-moved:
+				cancel()
+			case <-either.Done():
+			}
+		}()
+		_, _, _ = m.log.Next(either, image.Version) // the loop looks what it was
+		cancel()
+		<-done
+		if ctx.Err() != nil {
+			return image, ctx.Err()
+		}
+	}
+}
+
 // WaitJoined returns when the metadata log has us as a registered and unfenced
 // broker. The error is ctx's.
 func (m *Membership) WaitJoined(ctx context.Context) error {
-	_, err := m.log.Wait(ctx, func(i metalog.Image) bool {
+	_, err := m.await(ctx, func(i metalog.Image) bool {
 		b, _, ok := m.mine(i)
 		return ok && !b.Fenced
 	})
@@ -48,7 +79,7 @@ func (m *Membership) Cordon(ctx context.Context, on bool) error {
 		return fmt.Errorf("%w: the cluster knows no cordoned directories (4.3 and later do)", errors.ErrUnsupported)
 	}
 	m.wish(func(w *wishes) { w.cordoned = on })
-	_, err = m.log.Wait(ctx, func(i metalog.Image) bool {
+	_, err = m.await(ctx, func(i metalog.Image) bool {
 		b, _, ok := m.mine(i)
 		return ok && (len(b.Cordoned) > 0) == on
 	})
@@ -59,7 +90,7 @@ func (m *Membership) Cordon(ctx context.Context, on bool) error {
 // again when off. It returns when the metadata log has it.
 func (m *Membership) Fence(ctx context.Context, on bool) error {
 	m.wish(func(w *wishes) { w.fenced = on })
-	_, err := m.log.Wait(ctx, func(i metalog.Image) bool {
+	_, err := m.await(ctx, func(i metalog.Image) bool {
 		b, _, ok := m.mine(i)
 		return ok && b.Fenced == on
 	})
@@ -87,12 +118,12 @@ func (m *Membership) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	m.leave = true
 	m.mu.Unlock()
-	image, err := m.log.Wait(ctx, func(i metalog.Image) bool { return len(placedOn(i, m.Self().Broker)) == 0 })
+	image, err := m.await(ctx, func(i metalog.Image) bool { return len(placedOn(i, m.Self().Broker)) == 0 })
 	if err != nil {
 		return fmt.Errorf("partitions are left on us: %v: %w", placedOn(image, m.Self().Broker), err)
 	}
 	m.wish(func(w *wishes) { w.shutdown = true })
-	if _, err := m.log.Wait(ctx, func(metalog.Image) bool { return m.shutDown() }); err != nil {
+	if _, err := m.await(ctx, func(metalog.Image) bool { return m.shutDown() }); err != nil {
 		return fmt.Errorf("the controller does not let us go: %w", err)
 	}
 	if err := m.unregister(ctx); err != nil {
@@ -129,6 +160,6 @@ func (m *Membership) unregister(ctx context.Context) error {
 	if err != nil && !errors.Is(err, codeNotRegistered) {
 		return fmt.Errorf("unregistering broker %d: %w", req.BrokerID, err)
 	}
-	_, err = m.log.Wait(ctx, func(i metalog.Image) bool { _, ok := i.Broker(req.BrokerID); return !ok })
+	_, err = m.await(ctx, func(i metalog.Image) bool { _, ok := i.Broker(req.BrokerID); return !ok })
 	return err
 }
