@@ -12,7 +12,7 @@ import (
 // readers of committed records see: what compaction or retention has removed,
 // transaction markers, aborted records. A client cannot leave offsets out; something
 // has to stand there that consumers skip. None of the ways is invisible to every
-// client, see docs/decisions/0010.
+// client, see docs/decisions/0011.
 type GapFill int
 
 const (
