@@ -150,9 +150,20 @@ func (s *sourceCluster) ReadCommitted(ctx context.Context, p cluster.Partition, 
 	return f.Records, f.Aborted, err
 }
 
-// ReadCommitted of a destination: the transactions of its own log.
+// ordinary is a batch as a destination holds it that takes the transactional bit away.
+func ordinary(b []byte) []byte {
+	h := batch.Header(slices.Clone(b))
+	h.Patch(batch.Patch{Base: h.Base(), LeaderEpoch: h.LeaderEpoch(), ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1, ClearAttributes: batch.AttrTransactional})
+	return h
+}
+
+// ReadCommitted of a destination: the transactions of its own log, which one that fills
+// gaps does not have.
 func (d *destination) ReadCommitted(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, []AbortedTransaction, error) {
 	b, err := d.Read(ctx, p, offset, maxBytes)
+	if d.traits.Fills {
+		return b, nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := Fetched{Records: b}

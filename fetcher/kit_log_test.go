@@ -276,7 +276,13 @@ func (d *destination) Read(_ context.Context, p cluster.Partition, offset int64,
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, b := range d.log(p).batches {
-		if b.next > offset {
+		switch {
+		case b.next <= offset:
+		case b.bytes == nil: // a hole
+			return filler(b.base, b.next), nil
+		case d.traits.Fills:
+			return ordinary(b.bytes), nil
+		default:
 			return b.bytes, nil
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // A source without topic ids (before Kafka 2.8), or without them in the fetch (before 3.1),
 // does not say that a topic was deleted and created again: the new one is fetched from where the old one was left, if it is as
 // long. So whenever such a partition has been out of a broker's sight, the destination's
-// last record is compared with the source's before more is fetched (C2.3). A topic that
+// last record is compared with the source's before more is fetched (C2.3), as alignment
+// does. A topic that
 // is made anew and grows past the position between two fetches is not noticed.
 
 // outOfSight is how long a partition may be left out of the fetch without being
@@ -110,22 +111,19 @@ func (f *Fetcher) alike(ctx context.Context, ours Reader, p cluster.Partition, l
 	case at.HighWatermark < end:
 		return f.behind(ctx, p, leader, end, at)
 	}
-	d, err := f.ourLast(ctx, ours, p, end)
-	switch {
-	case errors.Is(err, cluster.ErrOutOfRange): // the destination's retention has deleted all
-		return nil
-	case err != nil:
+	if err := replicated(ctx, ours, p, end); err != nil {
 		return fmt.Errorf("destination at offset %d: %w", end-1, err)
 	}
-	s, err := f.source.Read(ctx, p, end-1, 1)
-	if err == nil && len(s) == 0 {
-		err = cluster.ErrUnavailable // the high watermark has gone back meanwhile
-	}
-	if err != nil {
-		return fmt.Errorf("source at offset %d: %w", end-1, err)
-	}
-	seen, err := f.lastSight(s, d, end)
-	if err == nil && seen.first >= 0 {
+	traits := f.log.Traits()
+	j := alignment{aligner: &aligner{from: f.source, log: f.log, destination: ours}, p: p, source: at, end: End{LogEnd: end}}
+	seen, _, err := j.last(ctx, cluster.Span{From: at.LogStart, To: end}, likeness{control: traits.ControlBatches, holes: traits.Gaps})
+	switch {
+	case errors.Is(err, cluster.ErrOutOfRange): // retention has deleted all that could be compared
+		return nil
+	case err == nil && seen.first >= 0:
+		if now, err := f.source.Offsets(ctx, []cluster.Partition{p}); err != nil || now[0].Err != nil || now[0].HighWatermark < end {
+			return fmt.Errorf("%w: the source's high watermark moves", cluster.ErrUnavailable) // a new leader: nothing was there to be read
+		}
 		err = &cluster.OffsetError{Partition: p, Span: cluster.Span{From: seen.first, To: end}, Err: cluster.ErrDiverged,
 			Detail: fmt.Sprintf("offset %d: %s; the source's fetch knows no topic ids, it may be another topic now", seen.first, seen.what)}
 	}
@@ -148,34 +146,23 @@ func (f *Fetcher) behind(ctx context.Context, p cluster.Partition, leader int32,
 	return fmt.Errorf("%w: source's high watermark %d is below the destination's end %d", cluster.ErrUnavailable, at.HighWatermark, end)
 }
 
-// ourLast reads the destination's last batch, which may not have reached all replicas.
-func (f *Fetcher) ourLast(ctx context.Context, ours Reader, p cluster.Partition, end int64) ([]byte, error) {
+// replicated waits until the destination's last batch can be read: it may not have
+// reached all replicas. What its retention has deleted is not waited for.
+func replicated(ctx context.Context, ours Reader, p cluster.Partition, end int64) error {
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		b, err := ours.Read(ctx, p, end-1, 1)
-		if err != nil || len(b) > 0 {
-			return b, err
-		}
-		if wait > time.Second {
-			return nil, fmt.Errorf("%w: not replicated", cluster.ErrUnavailable)
+		switch {
+		case errors.Is(err, cluster.ErrOutOfRange):
+			return nil
+		case err != nil || len(b) > 0:
+			return err
+		case wait > time.Second:
+			return fmt.Errorf("%w: not replicated", cluster.ErrUnavailable)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(wait):
 		}
 	}
-}
-
-// lastSight compares what both logs have just before end.
-func (f *Fetcher) lastSight(theirs, ours []byte, end int64) (sight, error) {
-	span, like := cluster.Span{To: end}, likeness{control: f.traits.ControlBatches, holes: f.traits.Gaps}
-	s, err := sideAt(theirs, end-1, span, like)
-	if err != nil {
-		return sight{}, fmt.Errorf("source at offset %d: %w", end-1, err)
-	}
-	d, err := sideAt(ours, end-1, span, like)
-	if err != nil {
-		return sight{}, fmt.Errorf("destination at offset %d: %w", end-1, err)
-	}
-	return sightOf(s, d, like), nil
 }

@@ -135,3 +135,48 @@ func TestTopicWithoutIDIsRecognized(t *testing.T) {
 		})
 	}
 }
+
+// A source that knows no topic ids may hold messages of old formats: the last one is
+// recognized all the same.
+func TestOldMessagesAreRecognized(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		p := part(0)
+		w.src.create(p, 1)
+		w.src.update(func() {
+			l := w.src.logs[p]
+			oldLog(l)
+			l.batches = l.batches[:len(l.batches)-1] // ends with a wrapper
+			l.id, w.src.byName = cluster.TopicID{}, true
+		})
+		w.assign(1, p)
+		w.within(time.Minute, "all copied", func() bool { return w.dst.end(p) == 20 })
+		lost(w, p, func() {})
+		w.src.produce(p, 2, 10, 5)
+		w.within(time.Minute, "what came since", func() bool { return w.dst.end(p) == 40 || w.notes.failure(p) != nil })
+		if err := w.notes.failure(p); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What fills a gap proves nothing: where the destination's log ends with it, the record
+// before it is compared (C2.3, I1).
+func TestTopicMadeAnewBehindFillers_C2_3(t *testing.T) {
+	inFilledWorld(t, Options{}, func(w *world) {
+		p := part(0)
+		w.src.create(p, 1)
+		w.src.update(func() { w.src.logs[p].id, w.src.byName = cluster.TopicID{}, true })
+		w.assign(1, p)
+		w.src.script(p, "ppaaCaaaAa")
+		w.filled(p)
+		end := w.dst.end(p)
+		lost(w, p, func() {
+			w.src.update(func() { w.anew(p, cluster.Leader{Broker: 1}, 8) })
+		})
+		w.fails(p, cluster.ErrDiverged)
+		pass(time.Second)
+		if got := w.dst.end(p); got != end {
+			t.Errorf("destination ends at %d, want %d", got, end)
+		}
+	})
+}
