@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -27,10 +28,16 @@ import (
 // all of it happens while a broker holds one fetch; that is warned of.
 func TestRecreated(t *testing.T) {
 	src, dst := source(t), destination(t)
-	const live, unseen, away, other = "recreated-live", "recreated-unseen", "recreated-away", "recreated-other"
+	const live, unseen, away, other, old = "recreated-live", "recreated-unseen", "recreated-away", "recreated-other", "recreated-old"
 	for _, topic := range []string{live, unseen, away, other} {
 		src.CreateTopic(t, topic, 1, 1, nil)
 		note(t, src, topic, "before", 100, 0)
+	}
+	included := []string{live, unseen, other}
+	if oldFormats() { // and what is of an old format is recognized
+		included = append(included, old)
+		src.CreateTopic(t, old, 1, 1, map[string]string{"message.format.version": "0.10.2"})
+		messages(t, src, old, 100)
 	}
 	idle := mirror.Options{Topics: mirror.Topics{Include: []string{away}}, Store: coordinator.NewMemory()}
 	m := run(t, "recreated-away", connect(t, src), connect(t, dst), idle)
@@ -42,9 +49,9 @@ func TestRecreated(t *testing.T) {
 	var said bytes.Buffer
 	network := kafkatest.NewNetwork(t)
 	m = run(t, "recreated-live", connect(t, src, func(c *kafka.Config) { c.Dial = network.Dial }), connect(t, dst), mirror.Options{
-		Topics: mirror.Topics{Include: []string{live, unseen, other}}, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		Topics: mirror.Topics{Include: included}, Logger: slog.New(slog.NewTextHandler(&said, nil)),
 	})
-	upTo(t, time.Minute, src, dst, live, unseen, other)
+	upTo(t, time.Minute, src, dst, included...)
 	recreate(t, src, live, 1200*time.Millisecond)
 	refusesRecreated(t, m, dst, live)
 	for _, l := range network.Links(src.Bootstrap()...) {
@@ -60,6 +67,12 @@ func TestRecreated(t *testing.T) {
 	if err := m.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: other}, last); err != nil {
 		t.Error(err)
 	}
+	if oldFormats() {
+		messages(t, src, old, 10)
+		if err := m.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: old}, 109); err != nil {
+			t.Error(err)
+		}
+	}
 	if now := ends(t, dst, live); now[0] != 100 {
 		t.Errorf("%s: the destination ends at %d, want 100", live, now[0])
 	}
@@ -67,6 +80,20 @@ func TestRecreated(t *testing.T) {
 	warned, nameless := strings.Count(said.String(), "no topic ids"), shaped(t, src, other).ID.IsZero()
 	if nameless && warned != 1 || !nameless && warned != 0 {
 		t.Errorf("source without topic ids: %v, warned of %d times", nameless, warned)
+	}
+}
+
+// oldFormats: the source can write message formats before 2.
+func oldFormats() bool { return strings.HasPrefix(sourceVersion(), "2.") }
+
+// messages writes n records that any format can hold.
+func messages(t *testing.T, c *kafkatest.Cluster, topic string, n int) {
+	t.Helper()
+	cl := c.Client(t, kgo.DisableIdempotentWrite())
+	for i := range n {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: fmt.Append(nil, "message ", i)}).FirstErr(); err != nil {
+			t.Fatalf("%s: %v", topic, err)
+		}
 	}
 }
 
