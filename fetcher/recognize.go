@@ -114,9 +114,8 @@ func (f *Fetcher) alike(ctx context.Context, ours Reader, p cluster.Partition, l
 	if err := replicated(ctx, ours, p, end); err != nil {
 		return fmt.Errorf("destination at offset %d: %w", end-1, err)
 	}
-	traits := f.log.Traits()
 	j := alignment{aligner: &aligner{from: f.source, log: f.log, destination: ours}, p: p, source: at, end: End{LogEnd: end}}
-	seen, _, err := j.last(ctx, cluster.Span{From: at.LogStart, To: end}, likeness{control: traits.ControlBatches, holes: traits.Gaps})
+	seen, _, err := j.last(ctx, cluster.Span{From: at.LogStart, To: end}, likeness{control: f.traits.ControlBatches, holes: f.traits.Gaps})
 	switch {
 	case errors.Is(err, cluster.ErrOutOfRange): // retention has deleted all that could be compared
 		return nil

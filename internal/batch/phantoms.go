@@ -19,7 +19,7 @@ const phantomOverhead = 30
 // nothing is missing and it has no append time. With an error into is as it was.
 func (c *Converter) WithPhantoms(into []cluster.Batch, b cluster.Batch) ([]cluster.Batch, error) {
 	if b.Hole() {
-		p := mix{c: c, b: b, builder: c.build(emptyLike(b)), out: into, at: b.Base, timestamp: b.MaxTimestamp}
+		p := mix{dissection{c: c, b: b, builder: c.build(emptyLike(b)), out: into, at: b.Base, timestamp: b.MaxTimestamp}}
 		p.fill(b.Next)
 		p.cut() // phantoms only: nothing that could fail
 		return p.out, nil
@@ -37,7 +37,7 @@ func (c *Converter) WithPhantoms(into []cluster.Batch, b cluster.Batch) ([]clust
 			return out, err
 		}
 	}
-	p := mix{c: c, b: b, builder: c.build(h), out: into, at: h.Base(), timestamp: h.MaxTimestamp()}
+	p := mix{dissection{c: c, b: b, builder: c.build(h), out: into, at: h.Base(), timestamp: h.MaxTimestamp()}}
 	if err := c.records(h, p.record); err != nil {
 		return into, err
 	}
@@ -56,18 +56,8 @@ func emptyLike(b cluster.Batch) Header {
 	return h
 }
 
-// mix is one run of WithPhantoms. The builder holds the records in [its base, at).
-type mix struct {
-	*builder
-	c         *Converter
-	b         cluster.Batch
-	out       []cluster.Batch
-	at        int64
-	timestamp int64 // of the record before at
-	any       bool  // there was one
-	parts     []Header
-	err       error
-}
+// mix is one run of WithPhantoms.
+type mix struct{ dissection }
 
 // size is more than what the batch [base, to) takes without compression, when so many
 // of its offsets have a record.

@@ -17,7 +17,7 @@ func (c *Converter) Pieces(into []cluster.Batch, b cluster.Batch) ([]cluster.Bat
 	if as, err := c.pass(h); err != nil || as != nil {
 		return c.one(into, b, as), err
 	}
-	p := pieces{c: c, b: b, builder: c.build(h), out: into, at: h.Base(), timestamp: h.MaxTimestamp()}
+	p := pieces{dissection{c: c, b: b, builder: c.build(h), out: into, at: h.Base(), timestamp: h.MaxTimestamp()}}
 	if err := c.records(h, p.record); err != nil {
 		return into, err
 	}
@@ -38,8 +38,8 @@ func (c *Converter) one(into []cluster.Batch, b cluster.Batch, h Header) []clust
 	})
 }
 
-// pieces is one run of Pieces. The builder holds the records [its base, at).
-type pieces struct {
+// dissection is one batch that is taken apart. The builder holds the records [its base, at).
+type dissection struct {
 	*builder
 	c         *Converter
 	b         cluster.Batch
@@ -50,6 +50,9 @@ type pieces struct {
 	parts     []Header
 	err       error
 }
+
+// pieces is one run of Pieces.
+type pieces struct{ dissection }
 
 func (p *pieces) record(r *Record) {
 	if !p.any {
