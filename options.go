@@ -35,7 +35,8 @@ type Options struct {
 	// NoGroups leaves committed group offsets alone. Default: they are copied when
 	// a topic is stopped.
 	NoGroups bool
-	// AlignmentTimeout bounds one try to align a partition. Default: 5 min.
+	// AlignmentTimeout bounds one try to align a partition; filling a log start, which
+	// can take longer, is not bounded. Default: 5 min.
 	AlignmentTimeout time.Duration
 	// RetryMin and RetryMax bound the wait of a failed partition before it is
 	// tried again. Default: 1 s and 300 s.

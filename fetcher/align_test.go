@@ -203,6 +203,18 @@ func TestAlignStartsAnEmptyLog_C1_7(t *testing.T) {
 			}
 		})
 	}
+	t.Run("filling takes longer than alignment may", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			src, dst := logs(t, nil, nil)
+			src.logs[part(0)].start, dst.filling = 7, time.Hour
+			short, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			got := aligned(short, src, dst, dst, []Target{{Stretch: Stretch{Partition: part(0)}, Context: t.Context()}})[0]
+			if got.Err != nil || got.Next != 7 {
+				t.Errorf("next %d, %v", got.Next, got.Err)
+			}
+		})
+	})
 	t.Run("destination cannot", func(t *testing.T) {
 		src, dst := logs(t, nil, nil)
 		src.logs[part(0)].start = 7

@@ -24,6 +24,9 @@ func (j *alignment) startAt(ctx context.Context, start int64) error {
 			start = min(start, base)
 		}
 	}
+	if j.t.Context != nil { // filling may take far longer than alignment, and shows how far it is
+		ctx = j.t.Context
+	}
 	err := starter.StartAt(ctx, j.t.Stretch, start, j.out.filled)
 	if err != nil {
 		return fmt.Errorf("start at offset %d: %w", start, err)

@@ -13,11 +13,12 @@ import (
 
 // destination is a Log in memory with compare-and-append, and faults on demand.
 type destination struct {
-	t      testing.TB
-	mu     sync.Mutex
-	traits Traits
-	logs   map[cluster.Partition]*destinationLog
-	wg     sync.WaitGroup
+	filling time.Duration // that StartAt takes
+	t       testing.TB
+	mu      sync.Mutex
+	traits  Traits
+	logs    map[cluster.Partition]*destinationLog
+	wg      sync.WaitGroup
 
 	endsCalls int
 	endsErr   error
@@ -265,8 +266,15 @@ func (d *destination) Trim(_ context.Context, cuts []Cut) []error {
 }
 
 // StartAt makes destination a Starter.
-func (d *destination) StartAt(_ context.Context, s Stretch, offset int64, progress func(int64)) error {
+func (d *destination) StartAt(ctx context.Context, s Stretch, offset int64, progress func(int64)) error {
 	progress(offset)
+	if d.filling > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d.filling):
+		}
+	}
 	d.with(s.Partition, func(l *destinationLog) { l.start, l.end = offset, offset })
 	d.started = append(d.started, offset)
 	return nil

@@ -12,7 +12,8 @@ import (
 type Target struct {
 	Stretch Stretch
 	TopicID cluster.TopicID // the source's, as recorded; zero: not known yet
-	// Context ends when nobody wants the outcome any more; nil: never.
+	// Context ends when nobody wants the outcome any more; nil: never. Filling a log start
+	// goes on until then, however soon the context of Align ends.
 	Context context.Context
 	// Progress shows how far the filling of a log start has come; may be nil.
 	Progress *Progress

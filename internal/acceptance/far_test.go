@@ -26,7 +26,7 @@ func TestStartInTheBillions(t *testing.T) {
 	dst := kafkatest.Shared(t, kafkatest.Options{JVM: []string{"-Xmx768m", "-XX:TieredStopAtLevel=4"}})
 	end := connect(t, dst, func(c *kafka.Config) { c.MaxStartFill = start })
 	began := time.Now()
-	m := run(t, "billions", src, end, mirror.Options{Topics: mirror.Topics{Include: []string{p.Topic}}, AlignmentTimeout: time.Hour})
+	m := run(t, "billions", src, end, mirror.Options{Topics: mirror.Topics{Include: []string{p.Topic}}})
 	complain(t, "billions", m)
 	if err := m.WaitMirrored(t.Context(), p, log.End-1); err != nil {
 		t.Fatal(err)
