@@ -120,8 +120,8 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 		s.ahead(t, part.LogStart)
 	}
 	if s.mine(t) {
-		if s.f.traits.Fills {
-			s.suspect(t, part)
+		if s.f.traits.Fills && len(part.Records) == 0 {
+			s.suspect(t)
 		}
 		s.trim(ctx, t)
 	}

@@ -76,12 +76,13 @@ func (s *session) fillTo(t *tracker, to int64) {
 
 // A trailing hole is one with nothing behind it that an answer could show: compaction
 // has removed the last records below the last stable offset. An answer without records
-// does not prove it, for brokers leave partitions out of answers that are full. So the
-// source is asked for the place itself.
+// does not prove it, for brokers leave partitions out of answers that are full, and there
+// need not be one: nor do they say twice that nothing is new. So a partition that has not
+// moved for a while, or had an empty answer, has the source asked for the place itself.
 
-// suspect notes whether an answer may have shown the beginning of a trailing hole.
-func (s *session) suspect(t *tracker, part *Fetched) {
-	if len(part.Records) > 0 || t.next >= t.readable() || t.suspected {
+// suspect notes that a partition may stand before a trailing hole.
+func (s *session) suspect(t *tracker) {
+	if t.next >= t.readable() || t.suspected {
 		return
 	}
 	t.suspected = true

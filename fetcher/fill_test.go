@@ -218,6 +218,23 @@ func TestTrailingHole(t *testing.T) {
 	})
 }
 
+// The hole may end where an open transaction begins. Brokers leave a partition out of their
+// answers when there is nothing new to be said of it, so that no empty answer shows it.
+func TestTrailingHoleBeforeAnOpenTransaction(t *testing.T) {
+	inFilledWorld(t, Options{}, func(w *world) {
+		p := part(0)
+		w.src.create(p, 1)
+		w.src.script(p, "ppaa")
+		w.src.update(func() {
+			l := w.src.logs[p]
+			l.all = slices.Clone(l.batches)
+			l.batches = slices.Delete(l.batches, 1, 2)
+		})
+		w.assign(1, p)
+		w.filled(p)
+	})
+}
+
 // A trailing hole is not filled on the word of another leader than the one that told
 // where committed records end.
 func TestTrailingHoleAfterAnElection(t *testing.T) {

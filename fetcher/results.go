@@ -193,6 +193,9 @@ func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 		s.trim(ctx, t)
 		if s.f.traits.Fills {
 			s.lookHeld(t, now)
+			if t.inflight == 0 && now.Sub(t.movedAt) >= after/4 {
+				s.suspect(t)
+			}
 		}
 		more := t.readable() > t.board.LogEnd.Load()
 		switch still := max(now.Sub(t.movedAt), silence); {
