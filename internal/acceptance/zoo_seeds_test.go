@@ -43,11 +43,16 @@ func stocked(t *testing.T, logs map[cluster.Partition][][]byte) *memory.Cluster 
 func reaches(t *testing.T, dst *kafkatest.Cluster, p cluster.Partition, end int64) {
 	t.Helper()
 	cl := dst.Client(t)
+	var last error
 	kafkatest.Eventually(t, sized(time.Minute, 5*time.Minute), func(ctx context.Context) error {
 		at, err := highWatermarks(ctx, cl, p.Topic)
-		if err == nil && at[p.Partition] != end {
+		switch {
+		case err != nil && ctx.Err() != nil && last != nil: // it says nothing but that time is over
+			return last
+		case err == nil && at[p.Partition] != end:
 			err = fmt.Errorf("%v ends at %v, want %d", p, at[p.Partition], end)
 		}
+		last = err
 		return err
 	})
 }
