@@ -1,11 +1,7 @@
 package fetcher
 
 import (
-	"bytes"
-	"compress/gzip"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"testing"
 	"time"
 
@@ -13,35 +9,20 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/zoo"
 )
 
-// oldMessage is one of format 1.
-func oldMessage(offset, timestamp int64, attributes byte, key, value []byte) []byte {
-	body := []byte{1, attributes}
-	body = binary.BigEndian.AppendUint64(body, uint64(timestamp))
-	for _, f := range [][]byte{key, value} {
-		if f == nil {
-			body = binary.BigEndian.AppendUint32(body, 0xffffffff)
-			continue
-		}
-		body = binary.BigEndian.AppendUint32(body, uint32(len(f)))
-		body = append(body, f...)
+// aged are n records as messages of format 1 hold them, from base on.
+func aged(base int64, n int, key []byte) (rs []batch.Record) {
+	for o := base; o < base+int64(n); o++ {
+		rs = append(rs, batch.Record{Offset: o, Timestamp: 1_700_000_000_000 + o, Key: key, Value: fmt.Append(nil, "old ", o)})
 	}
-	b := binary.BigEndian.AppendUint64(nil, uint64(offset))
-	b = binary.BigEndian.AppendUint32(b, uint32(4+len(body)))
-	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(body))
-	return append(b, body...)
+	return rs
 }
 
 // wrapped are n messages of format 1 from base on, in one gzip wrapper.
 func wrapped(base int64, n int) []byte {
-	var inner bytes.Buffer
-	z := gzip.NewWriter(&inner)
-	for i := range n {
-		z.Write(oldMessage(int64(i), 1_700_000_000_000+base+int64(i), 0, nil, fmt.Append(nil, "old ", base+int64(i))))
-	}
-	z.Close()
-	return oldMessage(base+int64(n)-1, 1_700_000_000_000+base+int64(n)-1, 1, nil, inner.Bytes())
+	return zoo.OldWrapper(1, batch.Gzip, base, aged(base, n, nil), -1)
 }
 
 // oldLog is a log that was written before format 2 came: single messages at 0 to 4,
@@ -50,8 +31,8 @@ func oldLog(l *sourceLog) {
 	add := func(base, next int64, b []byte) {
 		l.batches = append(l.batches, sourceBatch{base, next, -1, b})
 	}
-	for o := range int64(5) {
-		add(o, o+1, oldMessage(o, 1_700_000_000_000+o, 0, []byte("k"), fmt.Append(nil, "old ", o)))
+	for _, r := range aged(0, 5, []byte("k")) {
+		add(r.Offset, r.Offset+1, zoo.OldMessage(1, r, false))
 	}
 	add(5, 15, wrapped(5, 10))
 	add(15, 20, wrapped(15, 5))
