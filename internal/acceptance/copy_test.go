@@ -86,6 +86,10 @@ func TestStartAbove0(t *testing.T) {
 // TestStartFarAbove0: the same for a log that starts very far up.
 func TestStartFarAbove0(t *testing.T) {
 	src, dst := source(t), destination(t)
+	if long() && sourceVersion() == "" { // these compile their code as brokers do: a short run would pay for that
+		src = kafkatest.Shared(t, kafkatest.Options{JVM: []string{"-Xmx768m", "-XX:TieredStopAtLevel=4", "-Dfar=source"}})
+		dst = kafkatest.Shared(t, kafkatest.Options{JVM: []string{"-Xmx768m", "-XX:TieredStopAtLevel=4", "-Dfar=destination"}})
+	}
 	const topic = "start-far-above-0"
 	start := sized[int64](100_000_000, 5_000_000_000)
 	if sourceVersion() != "" {
