@@ -18,6 +18,7 @@ func TestSchedules(t *testing.T) {
 	begin := time.Now()
 	var all []finding
 	shards(t, executable(t), *seed, n, func(f finding) bool {
+		t.Logf("after %v: %v", time.Since(begin).Round(time.Second), f)
 		all = append(all, f)
 		return len(all) < *enough
 	})
