@@ -36,6 +36,7 @@ var arrows = map[string][]string{
 	"internal/datadriven": {},
 	"internal/epoch":      {"cluster"},
 	"internal/kafkatest":  {},
+	"internal/lead":       {"cluster", "internal/batch", "internal/epoch"},
 	"internal/lint":       {},
 	"internal/metalog":    {"cluster", "internal/batch", "internal/wire"},
 	"internal/simulation": {"any"},
@@ -48,7 +49,7 @@ var arrows = map[string][]string{
 	"store/kafka":         {"cluster", "coordinator", "internal/batch", "internal/wire"},
 	"store/storetest":     {"cluster", "coordinator"},
 	"topics":              {"cluster"},
-	"transport/...": {"acl", "cluster", "fetcher", "internal/batch", "internal/epoch", "internal/metalog",
+	"transport/...": {"acl", "cluster", "fetcher", "internal/batch", "internal/epoch", "internal/lead", "internal/metalog",
 		"internal/wire", "offsets", "topics", "verify"},
 
 	"internal/metalog/metalogtest": {"internal/batch", "internal/metalog"},

@@ -1,0 +1,129 @@
+// Package lead is what a leader without a disk knows of one partition: which records
+// it hands to the real replicas that follow it, what they hold, and what follows from
+// that. It is pure of the network and has no goroutine; time comes with the calls.
+//
+// The followers are the log. What is appended stays in memory until enough of them have
+// fetched it; their fetch offsets are the high watermark, their next answer is what cuts
+// them. The rules are those of Kafka's leader (Partition, ReplicaManager), so that stock
+// brokers follow without knowing what they follow.
+package lead
+
+import (
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
+)
+
+// EpochStart is a leader epoch and the first offset that has it.
+type EpochStart = epoch.Start
+
+// OpenTxn is a transaction without a marker yet.
+type OpenTxn struct {
+	Producer int64
+	Epoch    int16 // the producer's, -1 when not known
+	First    int64 // its first offset
+}
+
+// Config is what is known of a partition when we begin to lead it.
+type Config struct {
+	Topic     cluster.TopicID
+	Partition cluster.Partition
+	Epoch     int32 // our leader epoch
+	// Quorum is how many followers must hold a record before it is below the high
+	// watermark: at least 1, at most as many as there are.
+	Quorum    int
+	Followers []int32 // the real replicas
+	// History are the leader epochs of the log as stored. What contradicts it is cut.
+	// Without it the followers are believed.
+	History  []EpochStart
+	LogStart int64
+	// HighWatermark is the last one known; followers are told no lower one.
+	HighWatermark int64
+	// Owed are cuts that a follower has not made yet, by replica id (State.Followers).
+	Owed map[int32]int64
+	Open []OpenTxn // transactions that are open at the log end
+	// Window is how many bytes that the quorum has are kept for the others. What the
+	// quorum lacks is always kept.
+	Window int64
+	// Stamp writes our leader epoch into each batch, outside of its checksum, instead
+	// of keeping the source's.
+	Stamp bool
+	// Idle is how long a follower may not fetch before it is waited for no longer.
+	// Default: 2 s.
+	Idle time.Duration
+}
+
+// Fetch is one follower's word for one partition.
+type Fetch struct {
+	Replica      int32
+	CurrentEpoch int32 // leader epoch the follower believes in
+	Offset       int64
+	LastEpoch    int32 // epoch of its last batch, -1 none
+	LogStart     int64
+	MaxBytes     int32
+	// Strict: a first batch above MaxBytes is not given either.
+	Strict bool
+	Now    time.Time
+}
+
+// The error codes of an Answer, in Kafka's numbers.
+const (
+	OffsetOutOfRange   int16 = 1
+	NotLeader          int16 = 6
+	FencedLeaderEpoch  int16 = 74
+	UnknownLeaderEpoch int16 = 75
+)
+
+// Answer is what a follower gets. Records are pieces of the window, valid until Release
+// is called, once.
+type Answer struct {
+	Code          int16
+	HighWatermark int64
+	LastStable    int64
+	LogStart      int64
+	Diverging     cluster.EpochEnd // Epoch -1 when there is none
+	Records       [][]byte
+	Size          int
+	Release       func() // never nil
+	// Elsewhere, when not negative, is an offset from which records have left the window:
+	// they have to be read from one of Holders, up to End, and none behind End.
+	Elsewhere int64
+	End       int64
+	Holders   []int32
+}
+
+// Phase is how far leading has come.
+type Phase int
+
+// The phases.
+const (
+	Gathering Phase = iota // the followers' ends are not all known
+	Leading
+	Closed
+)
+
+// State is a partition at one moment.
+type State struct {
+	Phase         Phase
+	Epoch         int32
+	LogStart      int64
+	LogEnd        int64 // of the longest live follower
+	Next          int64 // where the next append belongs: LogEnd and what waits in the window
+	HighWatermark int64
+	LastStable    int64
+	Window        int64 // bytes in memory
+	Followers     []Follower
+}
+
+// Follower is one real replica.
+type Follower struct {
+	Replica  int32
+	Live     bool // alive by the metadata log, and not idle
+	Known    bool // it has fetched under our present epoch
+	Offset   int64
+	LogStart int64
+	LastSeen time.Time
+	CaughtUp bool
+	Owes     int64 // it has to cut here yet; -1 nothing
+}
