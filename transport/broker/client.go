@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,6 +21,10 @@ type client struct {
 	conn     net.Conn
 	real     net.Conn // nil until something has to be passed on
 	tokens   bool     // SaslHandshake v0 was passed on: raw tokens follow, which have no header
+
+	early  []byte // of the next request, read while he waited for an answer
+	reads  sync.WaitGroup
+	writer fetchWriter
 }
 
 func (c *client) hangUp() {
@@ -34,13 +39,18 @@ func (c *client) turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { c.server.memory.give(req.held) }()
+	defer func() { c.server.memory.give(req.held) }() // less, when it was not needed so long
 	h, err := parseHeader(req.bytes)
 	if err != nil && !c.tokens {
 		return err
 	}
 	if err == nil && !c.tokens && h.key == int16(kmsg.ApiVersions) {
 		return c.apiVersions(ctx, h, req.bytes)
+	}
+	if err == nil && !c.tokens && c.listener == c.server.cfg.BrokerListener {
+		if done, err := c.follow(ctx, h, &req); done || err != nil {
+			return err
+		}
 	}
 	if h.key == int16(kmsg.SASLHandshake) && h.version == 0 {
 		c.tokens = true
@@ -51,14 +61,17 @@ func (c *client) turn(ctx context.Context) error {
 // next waits for a request: long for its first byte, and not long for the rest.
 func (c *client) next(ctx context.Context) (request, error) {
 	c.conn.SetReadDeadline(time.Now().Add(c.server.cfg.IdleTimeout))
-	var first [1]byte
-	if _, err := io.ReadFull(c.conn, first[:]); err != nil {
-		return request{}, err
+	first := c.early
+	if c.early = nil; len(first) == 0 {
+		first = make([]byte, 1)
+		if _, err := io.ReadFull(c.conn, first); err != nil {
+			return request{}, err
+		}
 	}
 	c.conn.SetReadDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
 	bounded, cancel := context.WithTimeout(ctx, c.server.cfg.FrameTimeout)
 	defer cancel()
-	return readRequest(bounded, &prefixed{first[:], c.conn}, c.server.cfg.MaxFrame, c.server.memory)
+	return readRequest(bounded, &prefixed{first, c.conn}, c.server.cfg.MaxFrame, c.server.memory)
 }
 
 // prefixed is a reader with something in front.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/clustermirror/mirror/cluster"
 )
 
 // ServerConfig says what a Server bears. The zero value is usable.
@@ -26,7 +28,16 @@ type ServerConfig struct {
 	// FrameTimeout is how long one request may take to arrive once it has begun,
 	// and an answer to be taken. Default: 30 s.
 	FrameTimeout time.Duration
-	// Logger hears of what closes connections, at Debug. Default: silent.
+	// BrokerListener is the name of the listener between the cluster's brokers. Only
+	// there followers are heard. Default: the first of Config.Listeners.
+	BrokerListener string
+	// Refill reads records of a partition that we lead from where they come from, for a
+	// follower that lacks what no other replica holds any more: whole batches as the
+	// log has them, beginning with the one that holds offset, or the next one; about
+	// max bytes. Default: none, and that follower stays behind.
+	Refill func(ctx context.Context, topic cluster.TopicID, partition int32, offset int64, max int32) ([]byte, error)
+	// Logger hears of what closes connections, at Debug, and of followers that cannot
+	// be given what they lack. Default: silent.
 	Logger *slog.Logger
 }
 
@@ -51,7 +62,17 @@ type Server struct {
 	self   func() Self
 	id     func(ctx context.Context) (string, error) // of the cluster
 	dial   upstream
+
+	led      *registry // what we lead
+	sessions *fetchSessions
+	pieces   *elsewhere
+	read     pieceReader
+	decoding chan struct{}
 }
+
+// maxDecoding is how many requests of followers are taken apart at once: what a
+// hostile one becomes is many times its size.
+const maxDecoding = 2
 
 // upstream opens a connection to a real broker on the listener of a name, without
 // credentials.
@@ -59,12 +80,18 @@ type upstream func(ctx context.Context, listener string) (net.Conn, error)
 
 // NewServer serves for a membership.
 func NewServer(m *Membership, cfg ServerConfig) *Server {
-	return newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
+	cfg.BrokerListener = cmp.Or(cfg.BrokerListener, m.cfg.Listeners[0].Name)
+	s := newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
+	s.read = m.readReplica
+	return s
 }
 
 func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (string, error), dial upstream) *Server {
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial}
+	s := &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial,
+		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding)}
+	s.pieces = newElsewhere(s)
+	return s
 }
 
 // Serve accepts connections on l, the address that was registered for the listener
@@ -74,6 +101,9 @@ func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (str
 func (s *Server) Serve(ctx context.Context, listener string, l net.Listener, secure *tls.Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var open sync.WaitGroup
+	if listener == s.cfg.BrokerListener {
+		defer s.sessions.clear()
+	}
 	defer open.Wait()
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -124,6 +154,8 @@ func (s *Server) connection(ctx context.Context, listener string, conn net.Conn,
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
+	defer c.reads.Wait()
+	defer cancel()
 	defer conn.Close()
 	defer c.hangUp()
 	for {
