@@ -19,6 +19,7 @@ type abilities struct {
 	aborter   fetcher.Aborter
 	guard     fetcher.ProducerGuard
 	rebuilder fetcher.Rebuilder
+	filler    fetcher.Filler
 	positions coordinator.Positions
 }
 
@@ -29,6 +30,7 @@ func look(source Source, destination Destination, opts Options) (a abilities) {
 	a.aborter, _ = destination.(fetcher.Aborter)
 	a.guard, _ = destination.(fetcher.ProducerGuard)
 	a.rebuilder, _ = destination.(fetcher.Rebuilder)
+	a.filler, _ = destination.(fetcher.Filler)
 	if a.positions = opts.Positions; a.positions == nil {
 		a.positions, _ = source.(coordinator.Positions)
 	}

@@ -21,6 +21,7 @@ type hooked struct {
 	offsets func(cluster.Partition) cluster.Offsets
 	ends    func(ss []fetcher.Stretch)                           // before Ends is answered
 	startAt func(ctx context.Context, p cluster.Partition) error // what StartAt does
+	fills   func(p cluster.Partition) (fetcher.Filling, bool)    // nil: nothing is being filled
 
 	members sync.Map // cluster.Partition: in a fetch session
 }
@@ -49,6 +50,13 @@ func (h *hooked) Ends(ctx context.Context, ss []fetcher.Stretch) ([]fetcher.End,
 
 func (h *hooked) StartAt(ctx context.Context, s fetcher.Stretch, _ int64, _ func(int64)) error {
 	return h.startAt(ctx, s.Partition)
+}
+
+func (h *hooked) Filling(p cluster.Partition) (fetcher.Filling, bool) {
+	if h.fills == nil {
+		return fetcher.Filling{}, false
+	}
+	return h.fills(p)
 }
 
 func (h *hooked) Open(ctx context.Context, broker int32) (fetcher.Session, error) {

@@ -37,10 +37,11 @@ type Status struct {
 	Skipped   int64 `json:"skipped,omitempty"`
 	Truncated int64 `json:"truncated,omitempty"`
 
-	// Filled as in PartitionStatus; Held counts the partitions that wait for a transaction
-	// of the source to end.
-	Filled int64 `json:"filled,omitempty"`
-	Held   int   `json:"held,omitempty"`
+	// Filled as in PartitionStatus; Filling counts the partitions that show one, Held those
+	// that wait for a transaction of the source to end.
+	Filled  int64 `json:"filled,omitempty"`
+	Filling int   `json:"filling,omitempty"`
+	Held    int   `json:"held,omitempty"`
 
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
@@ -90,6 +91,9 @@ func (m *Mirror) Status() Status {
 		s.Skipped += p.Skipped
 		s.Truncated += p.Truncated
 		s.Filled += p.Filled
+		if p.Filling != nil {
+			s.Filling++
+		}
 		if p.Held != nil {
 			s.Held++
 		}

@@ -51,6 +51,10 @@ type PartitionStatus struct {
 	// Filled counts offsets at which the source has no record that readers see, and that
 	// were filled at the destination; by this process.
 	Filled int64 `json:"filled,omitempty"`
+	// Filling says how far the destination is with a long stretch of such offsets, or with
+	// all that is below the source's log start; nil when it is at work on none. It shows
+	// ten thousand offsets and more: fewer are over at once.
+	Filling *fetcher.Filling `json:"filling,omitempty"`
 	// Held says which transaction, open at the source, the partition waits for; nil when
 	// none does. Lag counts what is behind it.
 	Held *fetcher.Held `json:"held,omitempty"`
@@ -119,6 +123,9 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(), Filled: g.Filled.Load(),
 		RetryAt: moment(s.RetryAt), LastAppend: millis(g.Landed.Load()), NewestRecord: millis(g.Newest.Load()),
 	}
+	if out.Filling = m.filling(s); out.Filling != nil {
+		out.DestinationEnd = max(out.DestinationEnd, out.Filling.At)
+	}
 	if out.DestinationEnd < 0 {
 		out.DestinationEnd = g.Seen.Load()
 	}
@@ -133,6 +140,21 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		out.Held = g.Held()
 	}
 	return out
+}
+
+// longFilling is the least that is shown as a partition's Filling.
+const longFilling = 10_000
+
+// filling is what of a partition is being filled, where that takes a while.
+func (m *Mirror) filling(s coordinator.Snapshot) *fetcher.Filling {
+	if m.can.filler == nil || s.State != coordinator.StateMirroring && s.State != coordinator.StateLogAlignment {
+		return nil
+	}
+	f, ok := m.can.filler.Filling(s.Partition)
+	if !ok || f.To-f.From < longFilling {
+		return nil
+	}
+	return &f
 }
 
 func trouble(g *fetcher.Progress) (error, string) {

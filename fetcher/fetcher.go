@@ -19,6 +19,7 @@ type Fetcher struct {
 	report Report
 	opts   Options
 	traits Traits
+	filler Filler // nil: the destination has not the ability
 
 	box    *mailbox[command]
 	budget *budget
@@ -95,8 +96,9 @@ type moved struct {
 // New makes a Fetcher. Nothing happens before Run.
 func New(source Source, log Log, report Report, opts Options) *Fetcher {
 	opts = opts.withDefaults()
+	filler, _ := log.(Filler)
 	return &Fetcher{
-		source: source, log: log, report: report, opts: opts, traits: log.Traits(),
+		source: source, log: log, report: report, opts: opts, traits: log.Traits(), filler: filler,
 		box: newMailbox[command](), budget: newBudget(opts.BudgetBytes),
 		converters: make(chan struct{}, conversions),
 		sessions:   map[int32]*session{}, where: map[cluster.Partition]*place{},

@@ -14,6 +14,7 @@ import (
 // destination is a Log in memory with compare-and-append, and faults on demand.
 type destination struct {
 	filling time.Duration // that StartAt takes
+	fills   func() int64  // how far it is with a hole; nil: it does not say
 	t       testing.TB
 	mu      sync.Mutex
 	traits  Traits
@@ -278,6 +279,16 @@ func (d *destination) StartAt(ctx context.Context, s Stretch, offset int64, prog
 	d.with(s.Partition, func(l *destinationLog) { l.start, l.end = offset, offset })
 	d.started = append(d.started, offset)
 	return nil
+}
+
+// Filling makes destination a Filler.
+func (d *destination) Filling(cluster.Partition) (Filling, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fills == nil {
+		return Filling{}, false
+	}
+	return Filling{At: d.fills()}, true
 }
 
 func (d *destination) Read(_ context.Context, p cluster.Partition, offset int64, _ int32) ([]byte, error) {

@@ -197,6 +197,9 @@ func (s *session) lookForStalls(ctx context.Context, now time.Time) {
 				s.suspect(t)
 			}
 		}
+		if now.Sub(t.movedAt) >= after/4 {
+			s.filling(t, now)
+		}
 		more := t.readable() > t.board.LogEnd.Load()
 		switch still := max(now.Sub(t.movedAt), silence); {
 		case t.board.Trouble() != nil:

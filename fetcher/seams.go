@@ -270,7 +270,8 @@ type EpochSink interface {
 // Starter is the optional ability to make an empty log start at an offset.
 type Starter interface {
 	// StartAt leaves the empty log of a partition with start and end at offset,
-	// and reports its progress in offsets.
+	// and reports its progress in offsets. Where that takes longer than a moment, a Filler
+	// says more.
 	StartAt(ctx context.Context, s Stretch, offset int64, progress func(done int64)) error
 }
 

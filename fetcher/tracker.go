@@ -71,8 +71,9 @@ type tracker struct {
 	lost bool      // out of sight: its broker's session was lost or refused it, or it comes from another broker
 	seen time.Time // when it was last known to be the same topic, unless it is in the fetch; zero: by whoever assigned it
 
-	movedAt time.Time // last time something landed
-	stalled bool      // reported as stalled
+	movedAt  time.Time // last time something landed
+	stalled  bool      // reported as stalled
+	filledTo int64     // how far a hole was filled when it was last looked at
 }
 
 func newTracker(a Assignment, want int32) *tracker {
@@ -129,7 +130,7 @@ func (t *tracker) reset(next int64) {
 		t.epochs = t.epochs[:len(t.epochs)-1]
 	}
 	t.lastEpoch = t.epochs[len(t.epochs)-1].epoch
-	t.next, t.doubtful = next, next
+	t.next, t.doubtful, t.filledTo = next, next, 0
 	t.gen++
 	t.dirty = true
 }

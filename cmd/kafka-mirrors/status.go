@@ -68,9 +68,9 @@ func totals(s mirror.Status, ran time.Duration) string {
 }
 
 // problems are what is wrong, the worst first, one line each, at most
-// problemLines. retries says when something is tried again, which is other text
-// at each moment.
-func problems(s mirror.Status, retries bool) []string {
+// problemLines. moments adds what is other text at each moment: when something is
+// tried again, and how far long gaps are filled.
+func problems(s mirror.Status, moments bool) []string {
 	var lines []string
 	hidden := 0
 	add := func(line string) {
@@ -86,10 +86,17 @@ func problems(s mirror.Status, retries bool) []string {
 	for _, p := range s.Worst {
 		if p.State == coordinator.StateFailed || p.Reason != "" {
 			again := ""
-			if retries {
+			if moments {
 				again = retry(p, s.Time)
 			}
 			add(fmt.Sprintf("%v %s%s: %s", p.Partition, p.State, again, p.Reason))
+		}
+	}
+	if moments {
+		for _, p := range s.Worst {
+			if p.Filling != nil {
+				add(fmt.Sprintf("%v %v", p.Partition, p.Filling))
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Refused)) {

@@ -10,6 +10,7 @@ import (
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/offsets"
 )
 
@@ -53,6 +54,16 @@ func sick() mirror.Status {
 	return s
 }
 
+// filled has a partition whose log start is being filled.
+func filled() mirror.Status {
+	s := healthy(10, 0)
+	s.Worst = []mirror.PartitionStatus{{
+		Partition: cluster.Partition{Topic: "orders", Partition: 2}, State: coordinator.StateLogAlignment,
+		Filling: &fetcher.Filling{To: 5_000_000_000, At: 1_250_000_000, Rate: 10_000_000, Measured: true},
+	}}
+	return s
+}
+
 func TestBlock(t *testing.T) {
 	tests := []struct {
 		name        string
@@ -78,6 +89,9 @@ dr: failed | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 2 FAILED
   orders-3 MIRRORING: no leader
   audit refused: is not empty
   and 2 more`},
+		{"a log start", filled(), mirror.Status{}, 200, `
+dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED
+  orders-2 filled from 0 to 5000000000, at 1250000000 (25 %), 10000000 offsets a second, about 6m15s left`},
 		{"problems cut", sick(), mirror.Status{}, 24, `
 dr: failed | lag 1,234…
   topics: source topic…
@@ -105,6 +119,9 @@ func TestProblemsBeyondWorst(t *testing.T) {
 	s.States = map[coordinator.State]int{coordinator.StateFailed: 1000}
 	for i := range int32(100) {
 		s.Worst = append(s.Worst, failedPartition(i, "x", 0))
+	}
+	if got := problems(filled(), false); len(got) != 0 {
+		t.Errorf("what changes every moment is among what stays: %q", got)
 	}
 	got := problems(s, false)
 	if len(got) != problemLines+1 || got[problemLines] != "and 995 more" {

@@ -108,9 +108,12 @@ func TestStartFarAbove0(t *testing.T) {
 		t.Fatalf("the source's first record is at %d, want %d", at, start)
 	}
 	began := time.Now()
-	run(t, "far", connect(t, src), connect(t, dst, far), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	m := run(t, "far", connect(t, src), connect(t, dst, far), mirror.Options{Topics: mirror.Topics{Include: []string{topic}}})
+	seen := fillings(t, m, p)
 	caughtUp(t, sized(5*time.Minute, 30*time.Minute), src, dst, topic)
-	t.Logf("a log that starts at %d took %v", start, time.Since(began).Round(time.Millisecond))
+	took := time.Since(began)
+	t.Logf("a log that starts at %d took %v", start, took.Round(time.Millisecond))
+	progress(t, seen(), took)
 	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { return startsAt(ctx, t, dst, topic, []int64{start}) })
 	equal(t, src, dst, topic, 1)
 }

@@ -19,8 +19,24 @@ func TestRealLongHole(t *testing.T) {
 		c := open(t, k.Bootstrap(), filledBy(way))
 		beginAt(t, c, stretchOf(p))
 		began := time.Now()
-		mustAppend(t, c, p, append([]cluster.Batch{hole(0, long)}, batchesAt(long, 1, 5, now())...))
+		got := make(chan fetcher.Result, 1)
+		c.Append(p, append([]cluster.Batch{hole(0, long)}, batchesAt(long, 1, 5, now())...), nil, func(r fetcher.Result) { got <- r })
+		var last fetcher.Filling
+		until(t, func() bool {
+			f, ok := c.Filling(p)
+			if ok {
+				last = f
+			}
+			return !ok && len(got) > 0
+		})
+		if r := <-got; r.Err != nil {
+			t.Fatal(r.Err)
+		}
 		took := time.Since(began)
+		rate := long / took.Seconds()
+		if last.To != long || took > 2*measurable && (!last.Measured || float64(last.Rate) < rate/2 || float64(last.Rate) > rate*2) {
+			t.Errorf("%d offsets in %v, and the last that was seen of it: %+v", long, took, last)
+		}
 		size := len(readAll(t, c, p))
 		t.Logf("%d offsets in %v: %.0f a second, %.1f bytes each", long, took, long/took.Seconds(), float64(size)/long)
 		beginAtEnd(t, open(t, k.Bootstrap(), filledBy(way)), p, long+5)

@@ -60,6 +60,9 @@ type lane struct {
 	refusing  bool  // runs are refused, what was queued before goes on
 	stamp     int64 // timestamp of the last batch queued or found, what fills a gap behind it carries it too
 	fill      *topicFill
+	filled    filling // of the holes, the last part that has landed
+	starting  filling // of StartAt, while it is at work
+	startTo   int64   // where that ends; 0: it is not
 
 	tail      int64 // after the last queued batch
 	end       int64 // after the last batch known to have landed
@@ -230,6 +233,9 @@ func (l *lane) settle(r *run, base, next int64, o outcome) {
 	default:
 		r.landed++
 		l.end = next
+		if r.fills(base) {
+			l.filled.add(base, next, o.sent, time.Now())
+		}
 		if o.sent.After(l.looked) {
 			l.looked = o.sent
 		}

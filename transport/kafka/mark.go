@@ -104,6 +104,7 @@ func (l *lane) marked(m *marking) {
 	if l.sequenced {
 		l.shift += m.next - l.end
 	}
+	l.filled.add(l.end, m.next, m.began, time.Now())
 	l.end, l.looked, l.held = m.next, m.began, true
 }
 

@@ -3,6 +3,7 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"sort"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -38,11 +39,8 @@ func (r *run) prepare(from, stamp int64) {
 func (p *preparation) done() bool { return p.i == len(p.given) }
 
 // below is how many of the batches that were handed over end at or before an offset.
-func (p *preparation) below(end int64) (n int) {
-	for n < len(p.given) && p.given[n].Next <= end {
-		n++
-	}
-	return n
+func (p *preparation) below(end int64) int {
+	return sort.Search(len(p.given), func(i int) bool { return p.given[i].Next > end })
 }
 
 // prepare makes the next pieces of a run. The lane sends nothing meanwhile, but what

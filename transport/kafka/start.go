@@ -15,10 +15,7 @@ const (
 	fillerRecords = 100_000
 	// startTrims is after how many offsets the fillers so far are deleted.
 	startTrims = 5_000_000
-	// What filling costs, about, for the estimate before it begins: of a broker with one
-	// core to spare.
-	startRate  = 5_000_000 // offsets a second
-	startBytes = 0.55      // an offset, before it is deleted
+	// startTells is how often the log says how far it is.
 	startTells = 30 * time.Second
 )
 
@@ -66,57 +63,64 @@ func (c *Cluster) fillable(ctx context.Context, p cluster.Partition, l *look, of
 	case l.last != nil && l.last.producerID != l.own.filler():
 		return refuse("the log is not empty: it holds %v", cluster.Span{From: l.logStart, To: l.logEnd})
 	case n > c.cfg.MaxStartFill:
-		bytes, took := estimate(n)
+		now := time.Now()
+		f := (&filling{from: l.logEnd, at: l.logEnd}).shown(offset, fillerCost, now)
 		return refuse("%d offsets would have to be filled (about %d MB, %v), the limit MaxStartFill is %d: raise it, or begin the copy elsewhere (Options.Start)",
-			n, bytes>>20, took, c.cfg.MaxStartFill)
+			n, f.Bytes>>20, f.Until.Sub(now).Round(100*time.Millisecond), c.cfg.MaxStartFill)
 	case n > 0 && c.topicFill(ctx, p.Topic).keeps:
 		return refuse("the topic's cleanup.policy has no delete, so that what fills it cannot be deleted: give it compact,delete while the copy begins")
 	}
 	return nil
 }
 
-// estimate is about how many bytes are written to fill n offsets, and how long it takes.
-func estimate(n int64) (bytes int64, took time.Duration) {
-	return int64(float64(n) * startBytes), (time.Duration(n) * time.Second / startRate).Round(100 * time.Millisecond)
-}
-
 // fill appends fillers from the log end up to offset. They are compare-and-append
 // like everything else: a retry cannot double them.
 func (c *Cluster) fill(ctx context.Context, p cluster.Partition, l *look, offset int64, progress func(int64)) error {
-	log := c.cfg.Logger.With("topic", p.Topic, "partition", p.Partition, "to", offset)
-	if n := offset - l.logEnd; n > 0 {
-		bytes, took := estimate(n)
-		log.InfoContext(ctx, "the log is filled to start where the source's does", "from", l.logEnd, "offsets", n, "bytes", bytes, "estimate", took)
+	log := c.cfg.Logger.With("topic", p.Topic, "partition", p.Partition)
+	now := time.Now()
+	f, told, trimmed := filling{from: l.logEnd, at: l.logEnd, began: now, last: now}, now, l.logStart
+	if f.at < offset {
+		log.InfoContext(ctx, "the log is filled to start where the source's does", "filling", f.shown(offset, fillerCost, now))
 	}
-	began, told, trimmed := time.Now(), time.Now(), l.logStart
+	lane := c.lane(p)
+	defer lane.start(filling{}, 0)
 	var b []byte
-	for pos := l.logEnd; pos < offset; {
+	for f.at < offset {
+		lane.start(f, offset)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(fillerRecords, offset-pos)
-		b = c.fillers.of(int(n)).Append(b[:0], time.Now().UnixMilli())
-		if err := c.fillOnce(ctx, p, l.own, pos, n, b); err != nil {
+		sent, n := time.Now(), min(fillerRecords, offset-f.at)
+		b = c.fillers.of(int(n)).Append(b[:0], sent.UnixMilli())
+		if err := c.fillOnce(ctx, p, l.own, f.at, n, b); err != nil {
 			return err
 		}
-		if pos += n; progress != nil {
-			progress(pos)
+		now = time.Now()
+		f.at, f.last = f.at+n, now
+		if progress != nil {
+			progress(f.at)
 		}
-		if time.Since(told) >= startTells {
-			told = time.Now()
-			left := time.Duration(float64(offset-pos) / float64(pos-l.logEnd) * float64(time.Since(began)))
-			log.InfoContext(ctx, "the log is being filled", "at", pos, "left", left.Round(time.Second))
+		if now.Sub(told) >= startTells {
+			told = now
+			log.InfoContext(ctx, "the log is being filled", "filling", f.shown(offset, fillerCost, now))
 		}
 		// The first time early: who may not delete hears of it before all is filled.
-		if pos-trimmed >= startTrims || trimmed == l.logStart && offset-pos > startTrims {
-			if err := c.Trim(ctx, []fetcher.Cut{{Partition: p, Offset: pos}})[0]; err != nil {
+		if f.at-trimmed >= startTrims || trimmed == l.logStart && offset-f.at > startTrims {
+			if err := c.Trim(ctx, []fetcher.Cut{{Partition: p, Offset: f.at}})[0]; err != nil {
 				return err
 			}
-			trimmed = pos
+			trimmed = f.at
 		}
 	}
-	log.DebugContext(ctx, "the log is filled", "took", time.Since(began))
+	log.DebugContext(ctx, "the log is filled", "took", time.Since(f.began))
 	return nil
+}
+
+// start shows how far StartAt is on its way to an offset; 0: it is over.
+func (l *lane) start(f filling, to int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting, l.startTo = f, to
 }
 
 // fillOnce appends one batch of n fillers at pos.

@@ -118,10 +118,16 @@ func trim(k *kit) {
 func startAt(k *kit) {
 	p := k.started()
 	starter := k.to.(fetcher.Starter)
+	filler, fills := k.to.(fetcher.Filler)
 	told := int64(-1)
 	for range 2 { // it can be broken off and done again
 		if err := starter.StartAt(k.ctx, stretch(p), 50, func(n int64) { told = max(told, n) }); err != nil {
 			k.Fatal(err)
+		}
+		if fills {
+			if f, still := filler.Filling(p); still {
+				k.Errorf("it has returned, and yet: %v", f)
+			}
 		}
 	}
 	if e := k.begin(k.to, stretch(p)); e.LogStart != 50 || e.LogEnd != 50 || told > 50 {

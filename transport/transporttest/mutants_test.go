@@ -82,6 +82,7 @@ func destinationMutants() map[string]destinationMutant {
 		"ignores a cancelled context":     {"full", "a cancelled context leaves nothing half done", func(c *memory.Client) Destination { return &deaf{c} }},
 		"raises nothing":                  {"full", "epochs are raised", func(c *memory.Client) Destination { return &flat{c} }},
 		"lowers epochs":                   {"cuts", "epochs are raised", claims(func(t *fetcher.Traits) { t.KeepsEpochs = true })},
+		"fills for ever":                  {"full", "start at an offset", func(c *memory.Client) Destination { return &filling{c} }},
 		"starts where it is":              {"full", "start at an offset", func(c *memory.Client) Destination { return &immobile{c} }},
 		"fences nothing":                  {"full", "a fence ends a stretch", func(c *memory.Client) Destination { return &fenceless{c} }},
 		"fences its own only":             {"produce", "a fence locks other workers out", func(c *memory.Client) Destination { return &fenceless{c} }},
@@ -309,6 +310,12 @@ func (m *flat) RaiseEpochs(_ context.Context, raises []fetcher.EpochRaise) []err
 type immobile struct{ *memory.Client }
 
 func (m *immobile) StartAt(context.Context, fetcher.Stretch, int64, func(int64)) error { return nil }
+
+type filling struct{ *memory.Client }
+
+func (m *filling) Filling(cluster.Partition) (fetcher.Filling, bool) {
+	return fetcher.Filling{To: 50}, true
+}
 
 type fenceless struct{ *memory.Client }
 
