@@ -3,9 +3,6 @@ package broker
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"io"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -18,34 +15,63 @@ const (
 // apiVersions answers ApiVersions as ourselves: a client asks whether we are the
 // broker of that id in that cluster (version 5, KIP-1242), and a real broker would
 // say no, so that he began anew for ever. What can be asked is what a real broker
-// offers, since it will answer; so it is asked, without the name.
+// offers, since it will answer; so it is asked, without the name. Of the requests
+// that we have to understand, no newer versions are offered than we know.
 func (c *client) apiVersions(ctx context.Context, h header, b []byte) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	if h.version > req.MaxVersion() {
 		return c.reply(h, unsupportedVersion(), 0)
 	}
-	if h.version < 5 {
-		return c.pass(ctx, b)
-	}
-	req.SetVersion(h.version)
-	if len(h.body) == 0 || h.body[0] != 0 {
-		return fmt.Errorf("%w: ApiVersions with a tagged header", errFrame)
-	}
-	if err := req.ReadFrom(h.body[1:]); err != nil {
-		return fmt.Errorf("%w: ApiVersions: %w", errFrame, err)
-	}
-	known, err := c.server.id(ctx)
+	decoded, err := c.decode(ctx, h, req)
 	if err != nil {
 		return err
 	}
-	resp, err := c.askVersions(ctx, h, *req)
+	decoded()
+	c.redirect = req.ClientSoftwareName == javaSoftware
+	known := ""
+	if h.version >= 5 {
+		if known, err = c.server.id(ctx); err != nil {
+			return err
+		}
+		ask := *req
+		ask.ClusterID, ask.NodeID = nil, -1
+		b = wrap(h, &ask)
+	}
+	answer, err := c.consult(ctx, b)
 	if err != nil {
 		return err
 	}
-	if resp.Version == h.version && misdirected(req, known, c.server.self().Broker) {
-		resp.ErrorCode = codeRebootstrap
+	defer func() { c.server.answers.give(answer.held) }()
+	resp, err := readVersions(answer.bytes, h.version)
+	if err != nil {
+		return err
+	}
+	changed := capVersions(resp)
+	if resp.Version == h.version && h.version >= 5 && misdirected(req, known, c.server.self().Broker) {
+		resp.ErrorCode, changed = codeRebootstrap, true
+	}
+	if !changed {
+		return c.relay(answer.bytes)
 	}
 	return c.reply(h, resp, resp.Version)
+}
+
+// javaSoftware is how Kafka's own client calls itself. It goes back to the leader
+// when a follower that it was sent to dies; others were seen to wait for it.
+const javaSoftware = "apache-kafka-java"
+
+// capVersions offers no newer versions of what we may have to answer than we know.
+func capVersions(resp *kmsg.ApiVersionsResponse) (changed bool) {
+	for n := range resp.ApiKeys {
+		k := &resp.ApiKeys[n]
+		if _, ok := looked[kmsg.Key(k.ApiKey)]; !ok {
+			continue
+		}
+		if most := kmsg.RequestForKey(k.ApiKey).MaxVersion(); k.MaxVersion > most {
+			k.MaxVersion, changed = most, true
+		}
+	}
+	return changed
 }
 
 // misdirected reports that a client takes us for somebody else. It is pure.
@@ -64,50 +90,12 @@ func unsupportedVersion() *kmsg.ApiVersionsResponse {
 	return resp
 }
 
-const maxVersionsAnswer = 1 << 20
-
-// askVersions asks the real broker in the client's words, but for the name.
-func (c *client) askVersions(ctx context.Context, h header, req kmsg.ApiVersionsRequest) (*kmsg.ApiVersionsResponse, error) {
-	req.ClusterID, req.NodeID = nil, -1
-	ask := binary.BigEndian.AppendUint16(nil, uint16(h.key))
-	ask = binary.BigEndian.AppendUint16(ask, uint16(h.version))
-	ask = binary.BigEndian.AppendUint32(ask, uint32(h.correlation))
-	ask = binary.BigEndian.AppendUint16(ask, uint16(len(h.client)))
-	ask = append(append(ask, h.client...), 0)
-	if err := c.connect(ctx); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { c.real.Close() })
-	defer stop()
-	if err := writeFrame(c.real, req.AppendTo(ask)); err != nil {
-		return nil, err
-	}
-	var head [8]byte
-	if _, err := io.ReadFull(c.real, head[:]); err != nil {
-		return nil, err
-	}
-	size := int32(binary.BigEndian.Uint32(head[:]))
-	if int32(binary.BigEndian.Uint32(head[4:])) != h.correlation || size < 4 || size > maxVersionsAnswer {
-		return nil, errNoAnswer
-	}
-	body := make([]byte, size-4)
-	if _, err := io.ReadFull(c.real, body); err != nil {
-		return nil, err
+// readVersions reads an answer. A broker that knows older versions only says so in
+// the oldest form.
+func readVersions(b []byte, version int16) (*kmsg.ApiVersionsResponse, error) {
+	if len(b) >= 6 && int16(binary.BigEndian.Uint16(b[4:])) == codeUnsupported {
+		version = 0
 	}
 	resp := kmsg.NewPtrApiVersionsResponse()
-	resp.SetVersion(h.version)
-	if len(body) >= 2 && int16(binary.BigEndian.Uint16(body)) == codeUnsupported {
-		resp.SetVersion(0) // it knows older ones only, and says so in the oldest form
-	}
-	if err := resp.ReadFrom(body); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
-	}
-	return resp, nil
-}
-
-// reply sends an answer of our own. ApiVersions has no flexible response header.
-func (c *client) reply(h header, resp kmsg.Response, version int16) error {
-	resp.SetVersion(version)
-	c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
-	return writeFrame(c.conn, resp.AppendTo(binary.BigEndian.AppendUint32(nil, uint32(h.correlation))))
+	return resp, readAnswerBody(b, version, resp)
 }

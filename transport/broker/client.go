@@ -25,9 +25,15 @@ type client struct {
 	early  []byte // of the next request, read while he waited for an answer
 	reads  sync.WaitGroup
 	writer fetchWriter
+
+	redirect bool // of a family that goes on well when a follower it was sent to dies
+	consumer *consumer
 }
 
 func (c *client) hangUp() {
+	if c.consumer != nil {
+		c.consumer.hangUp(c.server.memory)
+	}
 	if c.real != nil {
 		c.real.Close()
 	}
@@ -44,11 +50,13 @@ func (c *client) turn(ctx context.Context) error {
 	if err != nil && !c.tokens {
 		return err
 	}
-	if err == nil && !c.tokens && h.key == int16(kmsg.ApiVersions) {
-		return c.apiVersions(ctx, h, req.bytes)
-	}
 	if err == nil && !c.tokens && c.listener == c.server.cfg.BrokerListener {
 		if done, err := c.follow(ctx, h, &req); done || err != nil {
+			return err
+		}
+	}
+	if err == nil && !c.tokens {
+		if done, err := c.own(ctx, h, req.bytes); done || err != nil {
 			return err
 		}
 	}

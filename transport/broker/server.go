@@ -20,7 +20,8 @@ type ServerConfig struct {
 	// MaxFrame: a larger request closes its connection. Default: 8 MiB.
 	MaxFrame int32
 	// MaxMemory bounds the requests of all connections that are in memory at once,
-	// in bytes; those that come when it is used up wait. Default: 64 MiB.
+	// in bytes, and once more the answers of real brokers that have to be looked
+	// into; those that come when it is used up wait. Default: 64 MiB.
 	MaxMemory int64
 	// IdleTimeout: a connection without a request for so long is closed, as a
 	// broker's connections.max.idle.ms does. Default: 10 min.
@@ -58,10 +59,13 @@ func (c ServerConfig) withDefaults() ServerConfig {
 // not have told him.
 type Server struct {
 	cfg    ServerConfig
-	memory *budget
+	memory *budget // of requests, and of what is kept of consumers
 	self   func() Self
 	id     func(ctx context.Context) (string, error) // of the cluster
 	dial   upstream
+
+	answers  *budget // of real brokers' answers that have to be looked into
+	follower dialFollower
 
 	led      *registry // what we lead
 	sessions *fetchSessions
@@ -82,13 +86,13 @@ type upstream func(ctx context.Context, listener string) (net.Conn, error)
 func NewServer(m *Membership, cfg ServerConfig) *Server {
 	cfg.BrokerListener = cmp.Or(cfg.BrokerListener, m.cfg.Listeners[0].Name)
 	s := newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
-	s.read = m.readReplica
+	s.read, s.follower = m.readReplica, m.dialFollower
 	return s
 }
 
 func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (string, error), dial upstream) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial,
+	s := &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), answers: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial,
 		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding)}
 	s.pieces = newElsewhere(s)
 	return s

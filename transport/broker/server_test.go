@@ -68,9 +68,9 @@ func (r *realBroker) serve(conn net.Conn) {
 		r.mu.Unlock()
 		out := bytes.Clone(req.bytes[4:8])
 		switch h, _ := parseHeader(req.bytes); {
-		case h.key == 18 && h.version == 5:
+		case h.key == 18:
 			resp := kmsg.NewPtrApiVersionsResponse()
-			resp.SetVersion(5)
+			resp.SetVersion(h.version)
 			resp.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 1, MaxVersion: 18}}
 			out = resp.AppendTo(out)
 		case silent(req.bytes):
@@ -115,6 +115,9 @@ func serveTest(t *testing.T, r *realBroker, cfg ServerConfig) (*Server, string) 
 		if s.memory.left != s.cfg.MaxMemory {
 			t.Errorf("%d bytes of the budget are lost", s.cfg.MaxMemory-s.memory.left)
 		}
+		if s.answers.left != s.cfg.MaxMemory {
+			t.Errorf("%d bytes of the budget of answers are lost", s.cfg.MaxMemory-s.answers.left)
+		}
 	})
 	return s, l.Addr().String()
 }
@@ -155,7 +158,7 @@ func TestPassedOnByteForByte(t *testing.T) {
 	_, addr := serveTest(t, r, ServerConfig{})
 	conn := dialTest(t, addr)
 	for n, b := range [][]byte{
-		frameOf(3, 12, 1, 0, 1, 2), frameOf(999, 77, 2), frameOf(18, 3, 3, 0), frameOf(1, 18, -4, make([]byte, 300_000)...),
+		frameOf(3, 12, 1, 0, 1, 2), frameOf(999, 77, 2), frameOf(0, 9, 3, 0), frameOf(1, 18, -4, make([]byte, 300_000)...),
 	} {
 		got := exchange(t, conn, b)
 		if !bytes.Equal(got[:4], b[4:8]) || !bytes.Equal(got[4:], b) || !bytes.Equal(r.last(), b) {
