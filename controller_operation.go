@@ -226,7 +226,7 @@ func (o *operation) record(ctx context.Context) error {
 	if len(intents) == 0 {
 		return nil
 	}
-	if err := o.c.store.SaveIntents(ctx, o.mirror, intents); err != nil {
+	if _, err := o.c.store.SaveIntents(ctx, o.mirror, intents); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

@@ -32,7 +32,7 @@ func (m *Mirror) Start(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return m.fault("start", err)
 	}
-	err = m.intend(ctx, "start", append(known, unknown...), coordinator.WantMirroring)
+	_, err = m.intend(ctx, "start", append(known, unknown...), coordinator.WantMirroring)
 	m.kickSync()
 	return err
 }
@@ -46,14 +46,14 @@ func (m *Mirror) Pause(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
-	since, wished := m.revisions(known), m.wishes(known)
-	if err := m.intend(ctx, "pause", known, coordinator.WantPaused); err != nil {
+	wished, err := m.intend(ctx, "pause", known, coordinator.WantPaused)
+	if err != nil {
 		return err
 	}
 	if err := m.heard(ctx, wished); err != nil {
 		return m.fault("pause", err)
 	}
-	return m.await(ctx, "pause", known, coordinator.StatePaused, since)
+	return m.await(ctx, "pause", known, coordinator.StatePaused, wished)
 }
 
 // Resume goes on with paused topics. It does not wait; before Run it is
@@ -64,7 +64,8 @@ func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
-	return m.intend(ctx, "resume", known, coordinator.WantMirroring)
+	_, err = m.intend(ctx, "resume", known, coordinator.WantMirroring)
+	return err
 }
 
 // Recover tries failed partitions of topics again at once, and counts their
@@ -122,9 +123,9 @@ func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return m.fault("stop", err)
 	}
-	since := m.revisions(known)
 	// What cannot be stored stays a topic of the mirror and is looked after.
-	if err := m.intend(ctx, "stop", append(known, unknown...), coordinator.WantStopped); err != nil {
+	wished, err := m.intend(ctx, "stop", append(known, unknown...), coordinator.WantStopped)
+	if err != nil {
 		return err
 	}
 	if err := m.catalog.stop(entries, append(known, unknown...), m.running()); err != nil {
@@ -144,7 +145,7 @@ func (m *Mirror) Stop(ctx context.Context, topics ...string) error {
 	if len(topics) > 0 && len(known)+len(unknown) == 0 {
 		errs = append(errs, m.fault("stop", fmt.Errorf("%w: nothing matches %q", cluster.ErrUnknownTopic, topics)))
 	}
-	return errors.Join(append(errs, m.await(ctx, "stop", known, coordinator.StateStopped, since))...)
+	return errors.Join(append(errs, m.await(ctx, "stop", known, coordinator.StateStopped, wished))...)
 }
 
 // Promote is a planned Stop: it first waits until everything the source has is at
@@ -240,50 +241,35 @@ func (m *Mirror) unstopped(ctx context.Context, op string, topics []string) ([]s
 }
 
 // intend stores what is wanted of topics.
-func (m *Mirror) intend(ctx context.Context, op string, names []string, desired coordinator.Desired) error {
+func (m *Mirror) intend(ctx context.Context, op string, names []string, desired coordinator.Desired) (wished map[string]int64, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	intents := make([]coordinator.Intent, len(names))
 	for i, name := range names {
 		intents[i] = coordinator.Intent{Topic: name, Desired: desired}
 	}
-	if len(intents) == 0 {
-		return nil
+	revisions, err := m.opts.Store.SaveIntents(ctx, m.name, intents)
+	if err != nil {
+		return nil, m.fault(op, fmt.Errorf("store: %w", err))
 	}
-	if err := m.opts.Store.SaveIntents(ctx, m.name, intents); err != nil {
-		return m.fault(op, fmt.Errorf("store: %w", err))
+	wished = make(map[string]int64, len(names))
+	for i, name := range names {
+		if i < len(revisions) {
+			wished[name] = revisions[i]
+		}
 	}
-	return nil
+	return wished, nil
 }
 
-// revisions are the last operators' wishes that the partitions of topics have
-// followed.
-func (m *Mirror) revisions(names []string) map[cluster.Partition]int64 {
-	out := map[cluster.Partition]int64{}
-	for _, p := range m.partitionsOf(names) {
-		s, _ := m.coord.Snapshot(p)
-		out[p] = s.Intent
-	}
-	return out
-}
-
-// wishes are the revisions of the last operators' wishes for topics that are known.
-func (m *Mirror) wishes(names []string) map[string]int64 {
-	out := make(map[string]int64, len(names))
-	for _, name := range names {
-		in, _ := m.coord.Intent(name)
-		out[name] = in.Revision
-	}
-	return out
-}
-
-// heard waits until later wishes than these have reached the coordinator. A topic that
-// is found from then on follows them before anything else is done with it; one that
+// heard waits until these wishes have reached the coordinator. A topic that is found from then on follows them before anything else is done with it; one that
 // was found before is known by then, and can be waited for.
 func (m *Mirror) heard(ctx context.Context, wished map[string]int64) error {
 	tick := time.NewTicker(catchUpLook)
 	defer tick.Stop()
-	for name, before := range wished {
+	for name, revision := range wished {
 		for m.running() {
-			if in, _ := m.coord.Intent(name); in.Revision > before {
+			if in, _ := m.coord.Intent(name); in.Revision >= revision {
 				break
 			}
 			select {
@@ -306,10 +292,10 @@ func (m *Mirror) partitionsOf(names []string) []cluster.Partition {
 	return ps
 }
 
-// await waits until all partitions of topics have followed a wish later than
-// since and are in a state. Topics of which nothing is known, and a mirror that
+// await waits until all partitions of topics have followed their topic's wish, or one
+// that came later, and are in a state. Topics of which nothing is known, and a mirror that
 // has not begun to run, are not waited for.
-func (m *Mirror) await(ctx context.Context, op string, names []string, state coordinator.State, since map[cluster.Partition]int64) error {
+func (m *Mirror) await(ctx context.Context, op string, names []string, state coordinator.State, wished map[string]int64) error {
 	switch m.phase.Load() {
 	case phaseNew:
 		return nil
@@ -317,7 +303,9 @@ func (m *Mirror) await(ctx context.Context, op string, names []string, state coo
 		return m.fault(op, ErrNotRunning)
 	}
 	ps := m.partitionsOf(names)
-	there := func(s coordinator.Snapshot) bool { return s.State == state && s.Intent > since[s.Partition] }
+	there := func(s coordinator.Snapshot) bool {
+		return s.State == state && s.Intent >= max(wished[s.Partition.Topic], 1)
+	}
 	err := m.coord.Await(ctx, ps, there)
 	if err == nil {
 		return nil

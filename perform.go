@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/epoch"
 )
 
 // performer starts what the coordinator has decided.
@@ -84,6 +86,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 	}
 	ends, err := m.destination.Ends(ctx, stretches)
 	var strangers, nameless []task
+	behind := map[cluster.Partition]task{}
 	var as []fetcher.Assignment
 	for i, t := range ts {
 		e := fetcher.End{Err: err}
@@ -109,18 +112,54 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 			continue
 		}
 		board.Ceiling.Store(e.LeaderEpoch) // also when it is lower: the topic may have been made anew
-		m.fetching.put(t)
-		as = append(as, fetcher.Assignment{
+		a := fetcher.Assignment{
 			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: t.rec.Epochs.At(e.LogEnd - 1),
 			Trimmed: e.LogStart, Ceiling: e.LeaderEpoch, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
-		})
+		}
+		as = append(as, a)
+		if a.LastEpoch >= 0 && ahead(t.rec.Epochs, e.LogEnd) {
+			behind[t.rec.Partition] = t
+			continue
+		}
+		m.fetching.put(t)
 	}
 	m.raiseFirst(ctx, as)
-	m.fetch.Assign(as...)
+	m.fetch.Assign(m.forgetAhead(behind, as)...)
 	for i := range strangers {
 		strangers[i].rec.Unproven = true // another worker may have seen epochs that are not on this record
 	}
 	m.fetchCompared(ctx, append(strangers, nameless...))
+}
+
+// ahead reports that the last epoch on record begins where the log ends, or behind: the
+// process died when the epoch was stored and nothing of it was appended yet.
+func ahead(h epoch.History, end int64) bool {
+	last, ok := h.Latest()
+	return ok && last.Start >= end
+}
+
+// forgetAhead keeps back the logs that are behind their history until that ends where
+// they do (I7): what comes may be of the epoch before, when the source has lost the
+// record that began the next one. It gives the others.
+func (m *Mirror) forgetAhead(behind map[cluster.Partition]task, as []fetcher.Assignment) []fetcher.Assignment {
+	return slices.DeleteFunc(as, func(a fetcher.Assignment) bool {
+		t, ok := behind[a.Stretch.Partition]
+		if !ok {
+			return false
+		}
+		m.coord.Post(coordinator.Event{
+			Partition: t.rec.Partition, Kind: coordinator.EventEpochSeen, Epoch: a.LastEpoch, Start: a.Next,
+			Ack: func(err error) {
+				if err != nil {
+					m.report(t, coordinator.EventFailed, fmt.Errorf("history behind the log end: %w", err))
+					return
+				}
+				m.fetching.put(t)
+				m.fetch.Assign(a)
+			},
+		})
+		return true
+	})
 }
 
 // fetchCompared goes on with logs that have to be compared with the source before they
@@ -150,7 +189,8 @@ func (m *Mirror) fetchCompared(ctx context.Context, ts []task) {
 			m.fetching.put(t)
 			m.fetch.Assign(a.Assignment)
 		}
-		if a.LastEpoch < 0 || a.LastEpoch == t.rec.Epochs.At(a.Next-1) { // below zero: the source does not say
+		// Below zero: the source does not say.
+		if a.LastEpoch < 0 || a.LastEpoch == t.rec.Epochs.At(a.Next-1) && !ahead(t.rec.Epochs, a.Next) {
 			assign(nil)
 			return
 		}

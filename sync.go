@@ -266,7 +266,8 @@ func (m *Mirror) adoptStops(ctx context.Context) error {
 	m.catalog.stops = slices.DeleteFunc(m.catalog.stops, func(e string) bool { return slices.Contains(stops, e) })
 	err = m.catalog.filter.Exclude(names...)
 	m.catalog.mu.Unlock()
-	err = errors.Join(err, m.intend(ctx, "stop", names, coordinator.WantStopped))
+	_, stored := m.intend(ctx, "stop", names, coordinator.WantStopped)
+	err = errors.Join(err, stored)
 	for _, t := range found {
 		m.want(t, coordinator.WantMirroring, 0, false) // so that what stands there is taken as ours, and fenced
 		m.want(t, coordinator.WantStopped, 0, false)

@@ -117,17 +117,17 @@ func (m *Memory) Delete(ctx context.Context, mirror string, partitions []cluster
 }
 
 // SaveIntents implements Store.
-func (m *Memory) SaveIntents(ctx context.Context, mirror string, intents []Intent) error {
+func (m *Memory) SaveIntents(ctx context.Context, mirror string, intents []Intent) ([]int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.check(ctx, "intent", Record{}); err != nil {
-		return err
+		return nil, err
 	}
 	mm := m.open(mirror)
-	saved := slices.Clone(intents)
+	saved, revisions := slices.Clone(intents), make([]int64, len(intents))
 	for i := range saved {
 		m.revision++
-		saved[i].Revision = m.revision
+		saved[i].Revision, revisions[i] = m.revision, m.revision
 		mm.intents[saved[i].Topic] = saved[i]
 	}
 	for ch := range mm.watchers {
@@ -138,7 +138,7 @@ func (m *Memory) SaveIntents(ctx context.Context, mirror string, intents []Inten
 		}
 		ch <- append(slices.Clip(piece), saved...)
 	}
-	return nil
+	return revisions, nil
 }
 
 // Watch implements Store.

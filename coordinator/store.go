@@ -32,9 +32,10 @@ type Store interface {
 	// SaveIntents stores what an operator wants, each under a key of its own, so that
 	// a command never fences a worker. The store gives each a Revision above all that
 	// it gave before in this mirror, in the order of the slice; the ones given are
-	// not looked at. After an error some may have been stored: saving again is
-	// harmless.
-	SaveIntents(ctx context.Context, mirror string, intents []Intent) error
+	// not looked at. The answer has the revisions, in that order; where another intent
+	// for the topic has come since, it may be that one's. After an error some may have
+	// been stored: saving again is harmless.
+	SaveIntents(ctx context.Context, mirror string, intents []Intent) ([]int64, error)
 	// Watch gives first all stored intents, in one piece (nil when there are
 	// none), then those that changed; several changes may come in one piece, an
 	// older intent of a topic may be left out for a newer. The channel is closed

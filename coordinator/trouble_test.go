@@ -216,7 +216,7 @@ func TestIntents(t *testing.T) {
 		c := New("m", store, perf, nil)
 		stop := start(t, c)
 		intend := func(in Intent) {
-			if err := store.SaveIntents(t.Context(), "m", []Intent{in}); err != nil {
+			if _, err := store.SaveIntents(t.Context(), "m", []Intent{in}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

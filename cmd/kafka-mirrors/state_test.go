@@ -32,7 +32,7 @@ func stateAt(t testing.TB, address, topic string) *statekafka.Store {
 // intend stores what an operator wants of orders.
 func intend(t testing.TB, s coordinator.Store, mirror string, desired coordinator.Desired) {
 	t.Helper()
-	if err := s.SaveIntents(t.Context(), mirror, []coordinator.Intent{{Topic: "orders", Desired: desired}}); err != nil {
+	if _, err := s.SaveIntents(t.Context(), mirror, []coordinator.Intent{{Topic: "orders", Desired: desired}}); err != nil {
 		t.Fatal(err)
 	}
 }

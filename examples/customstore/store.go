@@ -123,8 +123,8 @@ func (s *Store) Delete(ctx context.Context, mirror string, ps []cluster.Partitio
 
 // SaveIntents implements coordinator.Store. The revision is the bucket's sequence,
 // which outlives everything that is deleted.
-func (s *Store) SaveIntents(ctx context.Context, mirror string, wanted []coordinator.Intent) error {
-	saved := make([]coordinator.Intent, len(wanted))
+func (s *Store) SaveIntents(ctx context.Context, mirror string, wanted []coordinator.Intent) ([]int64, error) {
+	saved, revisions := make([]coordinator.Intent, len(wanted)), make([]int64, len(wanted))
 	s.watches.mu.Lock() // watchers are told in the order of revisions
 	defer s.watches.mu.Unlock()
 	err := s.update(ctx, func(tx *bbolt.Tx) error {
@@ -138,7 +138,7 @@ func (s *Store) SaveIntents(ctx context.Context, mirror string, wanted []coordin
 				return err
 			}
 			in.Revision = int64(n)
-			saved[i] = in
+			saved[i], revisions[i] = in, in.Revision
 			if err := put(b, []byte(in.Topic), in); err != nil {
 				return err
 			}
@@ -148,7 +148,7 @@ func (s *Store) SaveIntents(ctx context.Context, mirror string, wanted []coordin
 	if err == nil {
 		s.watches.tell(mirror, saved)
 	}
-	return err
+	return revisions, err
 }
 
 // Watch implements coordinator.Store.

@@ -98,12 +98,13 @@ func (s *store) Delete(ctx context.Context, mirror string, ps []cluster.Partitio
 	return errors.Join(s.Memory.Delete(ctx, mirror, ps), after())
 }
 
-func (s *store) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+func (s *store) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 	after, err := s.pass(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(s.Memory.SaveIntents(ctx, mirror, intents), after())
+	revisions, err := s.Memory.SaveIntents(ctx, mirror, intents)
+	return revisions, errors.Join(err, after())
 }
 
 func (s *store) Watch(ctx context.Context, mirror string) (<-chan []coordinator.Intent, error) {

@@ -51,7 +51,8 @@ func intends(mirror string, topics ...string) step {
 		for _, topic := range topics {
 			intents = append(intents, coordinator.Intent{Topic: topic, Desired: coordinator.WantStopped})
 		}
-		return s.SaveIntents(context.Background(), mirror, intents)
+		_, err := s.SaveIntents(context.Background(), mirror, intents)
+		return err
 	}}
 }
 

@@ -27,7 +27,7 @@ func TestGroup(t *testing.T) {
 					t.Errorf("save: %v", err)
 				}
 				in := coordinator.Intent{Topic: r.Partition.Topic, Desired: coordinator.WantPaused}
-				if err := s.SaveIntents(t.Context(), "m", []coordinator.Intent{in}); err != nil {
+				if _, err := s.SaveIntents(t.Context(), "m", []coordinator.Intent{in}); err != nil {
 					t.Errorf("intent: %v", err)
 				}
 			})
@@ -177,7 +177,7 @@ func TestRefused(t *testing.T) {
 		"no topic": {Desired: coordinator.WantPaused}, "no UTF-8": {Topic: "\xff", Desired: coordinator.WantPaused},
 		"unknown": {Topic: "t", Desired: "GONE"},
 	} {
-		if err := s.SaveIntents(t.Context(), "m", []coordinator.Intent{{Topic: "good", Desired: coordinator.WantPaused}, in}); err == nil {
+		if _, err := s.SaveIntents(t.Context(), "m", []coordinator.Intent{{Topic: "good", Desired: coordinator.WantPaused}, in}); err == nil {
 			t.Errorf("%s: an intent was taken", name)
 		}
 	}

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,21 +206,23 @@ func (s *Store) Delete(ctx context.Context, name string, partitions []cluster.Pa
 }
 
 // SaveIntents implements coordinator.Store.
-func (s *Store) SaveIntents(ctx context.Context, name string, intents []coordinator.Intent) error {
+func (s *Store) SaveIntents(ctx context.Context, name string, intents []coordinator.Intent) ([]int64, error) {
 	for _, in := range intents {
 		err := validIntent(in)
 		if err == nil && !utf8.ValidString(in.Topic) {
 			err = errNotText
 		}
 		if err != nil {
-			return fmt.Errorf("intent of topic %q cannot be stored: %w", in.Topic, err)
+			return nil, fmt.Errorf("intent of topic %q cannot be stored: %w", in.Topic, err)
 		}
 	}
 	intents = slices.Clone(intents) // ctx may end before they are looked at
+	revisions := make([]int64, len(intents))
 	var failed error
 	err := s.commit(ctx, name, func(d *draft) {
-		for _, in := range intents {
+		for i, in := range intents {
 			in.Revision = d.revision + 1
+			revisions[i] = in.Revision
 			e, err := newEntry(intentLine, in, validIntent)
 			if err != nil {
 				failed = err
@@ -230,10 +233,10 @@ func (s *Store) SaveIntents(ctx context.Context, name string, intents []coordina
 			d.said = append(d.said, in)
 		}
 	})
-	if err != nil {
-		return err
+	if err := cmp.Or(err, failed); err != nil {
+		return nil, err
 	}
-	return failed
+	return revisions, nil
 }
 
 // Define implements coordinator.Definitions.

@@ -130,10 +130,13 @@ func TestUnreachable(t *testing.T) {
 	l.Close()
 	s := openAt(t, []string{l.Addr().String()}, unique(), func(c *Config) { c.RequestTimeout = time.Second })
 	for name, call := range map[string]func() error{
-		"load":        func() error { _, err := s.Load(t.Context(), "m"); return err },
-		"save":        func() error { return s.Save(t.Context(), "m", []coordinator.Record{record("t", 0, 1)})[0] },
-		"delete":      func() error { return s.Delete(t.Context(), "m", []cluster.Partition{{Topic: "t"}}) },
-		"intents":     func() error { return s.SaveIntents(t.Context(), "m", []coordinator.Intent{{Topic: "t"}}) },
+		"load":   func() error { _, err := s.Load(t.Context(), "m"); return err },
+		"save":   func() error { return s.Save(t.Context(), "m", []coordinator.Record{record("t", 0, 1)})[0] },
+		"delete": func() error { return s.Delete(t.Context(), "m", []cluster.Partition{{Topic: "t"}}) },
+		"intents": func() error {
+			_, err := s.SaveIntents(t.Context(), "m", []coordinator.Intent{{Topic: "t"}})
+			return err
+		},
 		"watch":       func() error { _, err := s.Watch(t.Context(), "m"); return err },
 		"definitions": func() error { _, err := s.Definitions(t.Context()); return err },
 		"define":      func() error { return s.Define(t.Context(), coordinator.Definition{Name: "m", Revision: 1}) },
@@ -178,7 +181,7 @@ func TestLostCluster(t *testing.T) {
 	}
 	link.Refuse(false)
 	mustSave(t, s, record("t", 0, 2))
-	if err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "t", Desired: coordinator.WantStopped}}); err != nil {
+	if _, err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "t", Desired: coordinator.WantStopped}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-watched; len(got) != 1 || got[0].Desired != coordinator.WantStopped {

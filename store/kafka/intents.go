@@ -10,25 +10,39 @@ import (
 
 // SaveIntents implements coordinator.Store. The revision of an intent is its offset in
 // the topic plus one: all intents of a mirror stand in one partition.
-func (s *Store) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+func (s *Store) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	t, err := s.ready(ctx)
 	if err != nil || len(intents) == 0 {
-		return err
+		return nil, err
 	}
 	pairs := make([]pair, 0, len(intents))
 	for _, in := range intents {
 		b, err := encodeIntent(in)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		pairs = append(pairs, pair{intentKey(mirror, in.Topic), b})
 	}
-	return t.log(ctx, MirrorPartitionOf(mirror, int32(len(t.all))), pairs)
+	if err := t.log(ctx, MirrorPartitionOf(mirror, int32(len(t.all))), pairs); err != nil {
+		return nil, err
+	}
+	return t.revisions(mirror, intents), nil
+}
+
+// revisions are those of the last intents that were read back.
+func (t *tail) revisions(mirror string, intents []coordinator.Intent) []int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m, out := t.view.mirror(mirror), make([]int64, len(intents))
+	for i, in := range intents {
+		out[i] = m.intents[in.Topic].Revision
+	}
+	return out
 }
 
 // dropIntents forgets the intents of topics.

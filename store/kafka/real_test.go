@@ -25,7 +25,7 @@ func TestRealKcat(t *testing.T) {
 	first, second := record("orders", 3, 1), record("orders", 3, 2)
 	mustSave(t, s, first)
 	mustSave(t, s, second)
-	if err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "orders", Desired: coordinator.WantPaused, Recover: true}}); err != nil {
+	if _, err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "orders", Desired: coordinator.WantPaused, Recover: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Define(t.Context(), coordinator.Definition{Name: raceMirror, Revision: 1, Include: []string{"orders.*"}}); err != nil {
@@ -131,7 +131,7 @@ func TestRealBrokerDies(t *testing.T) {
 	saveAll(2)
 	t.Logf("the first write after a broker was killed took %v", time.Since(start))
 	saveAll(3)
-	if err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "t", Desired: coordinator.WantStopped}}); err != nil {
+	if _, err := s.SaveIntents(t.Context(), raceMirror, []coordinator.Intent{{Topic: "t", Desired: coordinator.WantStopped}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-watched; len(got) != 1 || got[0].Topic != "t" {

@@ -26,7 +26,7 @@ type wrong struct {
 	save    func(ctx context.Context, mirror string, records []coordinator.Record) []error
 	load    func(ctx context.Context, mirror string) ([]coordinator.Record, error)
 	remove  func(ctx context.Context, mirror string, partitions []cluster.Partition) error
-	intents func(ctx context.Context, mirror string, intents []coordinator.Intent) error
+	intents func(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error)
 	watch   func(ctx context.Context, mirror string) (<-chan []coordinator.Intent, error)
 	define  func(ctx context.Context, d coordinator.Definition) error
 }
@@ -52,7 +52,7 @@ func (w *wrong) Delete(ctx context.Context, mirror string, partitions []cluster.
 	return w.Store.Delete(ctx, mirror, partitions)
 }
 
-func (w *wrong) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+func (w *wrong) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 	if w.intents != nil {
 		return w.intents(ctx, mirror, intents)
 	}
@@ -87,6 +87,7 @@ func allBroken() []broken {
 		{"a writer waits for readers", waitsForReaders, []string{"a slow reader blocks no writer"}},
 		{"revisions begin anew with each handle", revisionRestarts, []string{"reopen/revisions rise"}},
 		{"revisions are the writer's", revisionGiven, []string{"revisions"}},
+		{"revisions are not told", untold, []string{"revisions"}},
 		{"mirrors are told apart by a prefix", prefixes, []string{"names are apart"}},
 		{"mirrors are told apart without case", noCase, []string{"names are apart"}},
 		{"intents stay when records go", keepsIntents, []string{"intents go with the last record"}},
@@ -250,7 +251,7 @@ func waitsForReaders(s Store) Store {
 		readers = append(readers, out)
 		return out, nil
 	}
-	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, out := range readers {
@@ -313,7 +314,7 @@ func revisionGiven(s Store) Store {
 		defer mu.Unlock()
 		return given[in.Topic]
 	})
-	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 		mu.Lock()
 		for _, in := range intents {
 			given[in.Topic] = in.Revision
@@ -351,7 +352,17 @@ func keepsIntents(s Store) Store {
 		}
 		stored := <-ch
 		err = s.Delete(ctx, mirror, partitions)
-		return errors.Join(err, s.SaveIntents(ctx, mirror, stored))
+		_, again := s.SaveIntents(ctx, mirror, stored)
+		return errors.Join(err, again)
+	}
+	return w
+}
+
+func untold(s Store) Store {
+	w := &wrong{Store: s}
+	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
+		_, err := s.SaveIntents(ctx, mirror, intents)
+		return make([]int64, len(intents)), err
 	}
 	return w
 }
@@ -387,7 +398,7 @@ func ownIntents(s Store) Store {
 		}
 		return in.Revision
 	})
-	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+	w.intents = func(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 		mu.Lock()
 		for _, in := range intents {
 			own[in.Topic] = true

@@ -106,7 +106,7 @@ func intentsArrive(t *check, stores []Store) {
 	}
 	atOnce(stores, func(i int, s Store) {
 		for n := range each {
-			err := s.SaveIntents(t.Context(), mirror, []coordinator.Intent{want(fmt.Sprintf("t%d-%d", i, n), coordinator.WantStopped)})
+			_, err := s.SaveIntents(t.Context(), mirror, []coordinator.Intent{want(fmt.Sprintf("t%d-%d", i, n), coordinator.WantStopped)})
 			if err != nil {
 				t.Errorf("writer %d: %v", i, err)
 				return

@@ -13,7 +13,7 @@ func revisions(t *check, s Store) {
 	var last int64
 	rises := func(round string) {
 		t.Helper()
-		stored := intents(t, s, mirror)
+		stored := storedIntents(t, s, mirror)
 		for i := range many {
 			topic := fmt.Sprintf("t%03d", (i*37)%many) // not in the order of names
 			in, ok := stored[topic]
@@ -57,7 +57,7 @@ func revisions(t *check, s Store) {
 	rises("after the mirror was undefined")
 	// The same topic twice: the later one stays.
 	saveIntents(t, s, mirror, want("twice", coordinator.WantPaused), want("twice", coordinator.WantStopped))
-	if got := intents(t, s, mirror)["twice"]; got.Desired != coordinator.WantStopped || got.Revision <= last+1 {
+	if got := storedIntents(t, s, mirror)["twice"]; got.Desired != coordinator.WantStopped || got.Revision <= last+1 {
 		t.Errorf("of two intents for a topic in one call %+v is left", got)
 	}
 }
@@ -131,7 +131,7 @@ func slowReader(t *check, s Store) {
 				}
 				batch = append(batch, in)
 			}
-			if err := s.SaveIntents(t.Context(), mirror, batch); err != nil {
+			if _, err := s.SaveIntents(t.Context(), mirror, batch); err != nil {
 				done <- err
 				return
 			}

@@ -36,14 +36,14 @@ func storedIsThere(t *check, open func() Handle) {
 	save(t, h, "another", record("t", 0), record("t", 1))
 	saveIntents(t, h, mirror, want("t", coordinator.WantStopped),
 		coordinator.Intent{Topic: "u", Desired: coordinator.WantMirroring, Recover: true})
-	before := intents(t, h, mirror)
+	before := storedIntents(t, h, mirror)
 	shut(t, h)
 
 	h = open()
 	defined(t, h, d)
 	holds(t, h, mirror, one, two, stopped, extreme())
 	holds(t, h, "another", record("t", 0), record("t", 1))
-	after := intents(t, h, mirror)
+	after := storedIntents(t, h, mirror)
 	for topic, in := range before {
 		if after[topic] != in || len(after) != len(before) {
 			t.Errorf("intent was %+v, is %+v (of %d) after reopening", in, after[topic], len(after))
@@ -123,7 +123,7 @@ func revisionsRise(t *check, open func() Handle) {
 	rises := func(h Handle, when string) {
 		t.Helper()
 		saveIntents(t, h, mirror, want("t", coordinator.WantStopped))
-		revision := intents(t, h, mirror)["t"].Revision
+		revision := storedIntents(t, h, mirror)["t"].Revision
 		if revision <= last {
 			t.Errorf("%s: revision %d after %d", when, revision, last)
 		}
@@ -174,7 +174,7 @@ func closedSaysSo(t *check, open func() Handle) {
 	if got, err := h.Load(t.Context(), mirror); err == nil {
 		t.Errorf("a closed store gave %v", got)
 	}
-	if err := h.SaveIntents(t.Context(), mirror, []coordinator.Intent{want("t", coordinator.WantPaused)}); err == nil {
+	if _, err := h.SaveIntents(t.Context(), mirror, []coordinator.Intent{want("t", coordinator.WantPaused)}); err == nil {
 		t.Errorf("a closed store took an intent")
 	}
 	if err := h.Save(t.Context(), mirror, []coordinator.Record{at(record("t", 0), 1, 2)})[0]; err == nil {

@@ -225,7 +225,8 @@ func cancelled(t *check, s Store) {
 	}
 	refuses("save", errs[0])
 	refuses("save", errs[1])
-	refuses("intents", s.SaveIntents(ctx, mirror, []coordinator.Intent{want("t", coordinator.WantPaused)}))
+	_, err = s.SaveIntents(ctx, mirror, []coordinator.Intent{want("t", coordinator.WantPaused)})
+	refuses("intents", err)
 	refuses("define", s.Define(ctx, coordinator.Definition{Name: mirror, Revision: 1}))
 	if ch, err := s.Watch(ctx, mirror); err == nil {
 		closes(t, ch)

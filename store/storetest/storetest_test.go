@@ -73,9 +73,9 @@ func (h *handle) Save(ctx context.Context, mirror string, records []coordinator.
 	return h.Store.Save(ctx, mirror, records)
 }
 
-func (h *handle) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) error {
+func (h *handle) SaveIntents(ctx context.Context, mirror string, intents []coordinator.Intent) ([]int64, error) {
 	if err := h.closed(); err != nil {
-		return err
+		return nil, err
 	}
 	return h.Store.SaveIntents(ctx, mirror, intents)
 }

@@ -157,8 +157,18 @@ func save(t *check, s Store, mirror string, records ...coordinator.Record) {
 
 func saveIntents(t *check, s Store, mirror string, intents ...coordinator.Intent) {
 	t.Helper()
-	if err := s.SaveIntents(t.Context(), mirror, intents); err != nil {
-		t.Fatalf("save %d intents in %q: %v", len(intents), mirror, err)
+	revisions, err := s.SaveIntents(t.Context(), mirror, intents)
+	if err != nil || len(revisions) != len(intents) {
+		t.Fatalf("save %d intents in %q: %d revisions, error %v", len(intents), mirror, len(revisions), err)
+	}
+	told := map[string]int64{}
+	for i, in := range intents {
+		told[in.Topic] = revisions[i]
+	}
+	for topic, in := range storedIntents(t, s, mirror) {
+		if told, asked := told[topic]; asked && told != in.Revision {
+			t.Errorf("the intent for %s in %q was told to have revision %d and has %d", topic, mirror, told, in.Revision)
+		}
 	}
 }
 
@@ -167,8 +177,8 @@ func want(topic string, desired coordinator.Desired) coordinator.Intent {
 	return coordinator.Intent{Topic: topic, Desired: desired}
 }
 
-// intents are those that are stored now: the first piece of a watch.
-func intents(t *check, s Store, mirror string) map[string]coordinator.Intent {
+// storedIntents are those that are stored now: the first piece of a watch.
+func storedIntents(t *check, s Store, mirror string) map[string]coordinator.Intent {
 	t.Helper()
 	w := watch(t, s, mirror)
 	defer w.end(t)
@@ -178,7 +188,7 @@ func intents(t *check, s Store, mirror string) map[string]coordinator.Intent {
 // holdsIntents checks topics and what is wanted of them; revisions differ.
 func holdsIntents(t *check, s Store, mirror string, want ...coordinator.Intent) {
 	t.Helper()
-	sameIntents(t, mirror, intents(t, s, mirror), want)
+	sameIntents(t, mirror, storedIntents(t, s, mirror), want)
 }
 
 func sameIntents(t *check, mirror string, got map[string]coordinator.Intent, want []coordinator.Intent) {
