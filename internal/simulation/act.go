@@ -95,9 +95,10 @@ func (w *world) produce(s Step, p cluster.Partition) error {
 	}
 	size := max(s.Size, 1)
 	for left := max(s.N, 1); left > 0; left -= size {
+		guarded := w.guards(s.At, p)
 		base, err := w.clusters[s.At].Produce(p, w.fresh(s.At, min(size, left))...)
 		if err == nil {
-			err = w.oracle.produced(s.At, p, base)
+			err = w.oracle.produced(s.At, p, base, guarded)
 		} else if errors.Is(err, memory.ErrReadOnly) {
 			return nil
 		}
@@ -116,6 +117,22 @@ func (w *world) fresh(at string, n int64) []memory.Record {
 		rs[i] = memory.Record{Key: []byte(at), Value: fmt.Appendf(nil, "%d", w.serial)}
 	}
 	return rs
+}
+
+// guarding: a mirror has appended to the partition and not handed it back.
+func (w *world) guarding(mirror string, p cluster.Partition) (coordinator.Record, bool) {
+	rec, ok := w.record(mirror, p)
+	return rec, ok && rec.Appended && rec.Aligned && !rec.HasPosition
+}
+
+// guards are the mirrors into a cluster of which a partition is a mirror topic's.
+func (w *world) guards(at string, p cluster.Partition) (mirrors []string) {
+	for _, from := range clusterNames() {
+		if _, ok := w.guarding(from+at, p); ok {
+			mirrors = append(mirrors, from+at)
+		}
+	}
+	return mirrors
 }
 
 // early: a mirror into the cluster is at work on the partition, though the cluster may
@@ -148,11 +165,12 @@ func (w *world) transact(s Step, p cluster.Partition) error {
 		w.txns[id] = pr
 		fallthrough
 	case s.Op == Begin:
+		guarded := w.guards(s.At, p)
 		base, err := pr.Send(p, w.fresh(s.At, max(s.Size, 1))...)
 		if err != nil {
 			return nil
 		}
-		return w.oracle.produced(s.At, p, base)
+		return w.oracle.produced(s.At, p, base, guarded)
 	case pr == nil:
 		return nil
 	}

@@ -146,8 +146,8 @@ func (o *oracle) trimmedTo(p cluster.Partition) int64 {
 
 // produced is told of a batch that a cluster has accepted from a user, and registers
 // its records. Where users cannot write into mirror topics, it has to be one no more:
-// its position is stored (I6).
-func (o *oracle) produced(at string, p cluster.Partition, base int64) error {
+// its position is stored (I6). guarded are the mirrors of which it was one before.
+func (o *oracle) produced(at string, p cluster.Partition, base int64, guarded []string) error {
 	_, views, err := o.w.look(at, p)
 	if err != nil {
 		return nil
@@ -174,10 +174,10 @@ func (o *oracle) produced(at string, p cluster.Partition, base int64) error {
 	for _, c := range held {
 		mirrored = mirrored || c.at != at
 	}
-	for _, from := range clusterNames() {
-		rec, ok := o.w.record(from+at, p)
-		if ok && mirrored && rec.Appended && rec.Aligned && !rec.HasPosition {
-			return broken("I6", "%s %v took a user's record at offset %d while %s is %s without a stored position", at, p, base, from+at, rec.State)
+	for _, mirror := range guarded {
+		rec, still := o.w.guarding(mirror, p)
+		if still && mirrored {
+			return broken("I6", "%s %v took a user's record at offset %d while %s is %s without a stored position", at, p, base, mirror, rec.State)
 		}
 	}
 	return nil
