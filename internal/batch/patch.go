@@ -41,3 +41,9 @@ func (h Header) Patch(p Patch) {
 func (h Header) SetProducer(id int64, epoch int16, sequence int32) {
 	h.Patch(Patch{Base: h.Base(), LeaderEpoch: h.LeaderEpoch(), ProducerID: id, ProducerEpoch: epoch, BaseSequence: sequence})
 }
+
+// SetLeaderEpoch changes the leader epoch of a batch of magic 2 in place. The checksum
+// does not cover it.
+func (h Header) SetLeaderEpoch(epoch int32) {
+	binary.BigEndian.PutUint32(h[atLeaderEpoch:], uint32(epoch))
+}

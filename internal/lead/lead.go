@@ -35,8 +35,10 @@ type Config struct {
 	Quorum    int
 	Followers []int32 // the real replicas
 	// History are the leader epochs of the log as stored. What contradicts it is cut.
-	// Without it the followers are believed.
-	History  []EpochStart
+	History []EpochStart
+	// Proven: History is all there is, even when it is empty. An empty one that is not
+	// proven has the followers believed as long as they agree (State.Disputed).
+	Proven   bool
 	LogStart int64
 	// HighWatermark is the last one known; followers are told no lower one.
 	HighWatermark int64
@@ -87,10 +89,23 @@ type Answer struct {
 	Size          int
 	Release       func() // never nil
 	// Elsewhere, when not negative, is an offset from which records have left the window:
-	// they have to be read from one of Holders, up to End, and none behind End.
+	// they have to be read from one of Holders, and none behind its End; the source has
+	// them up to End. Where a holder has none before its End, see Gap. What was read may be
+	// sent as long as Current says so.
 	Elsewhere int64
 	End       int64
-	Holders   []int32
+	Holders   []Holder
+	// Hold: nothing is known yet, not even a high watermark to rely on. The partition is
+	// better left out of the response.
+	Hold bool
+
+	cuts int
+}
+
+// Holder is a follower that has records of our log up to an offset.
+type Holder struct {
+	Replica int32
+	End     int64
 }
 
 // Phase is how far leading has come.
@@ -102,28 +117,3 @@ const (
 	Leading
 	Closed
 )
-
-// State is a partition at one moment.
-type State struct {
-	Phase         Phase
-	Epoch         int32
-	LogStart      int64
-	LogEnd        int64 // of the longest live follower
-	Next          int64 // where the next append belongs: LogEnd and what waits in the window
-	HighWatermark int64
-	LastStable    int64
-	Window        int64 // bytes in memory
-	Followers     []Follower
-}
-
-// Follower is one real replica.
-type Follower struct {
-	Replica  int32
-	Live     bool // alive by the metadata log, and not idle
-	Known    bool // it has fetched under our present epoch
-	Offset   int64
-	LogStart int64
-	LastSeen time.Time
-	CaughtUp bool
-	Owes     int64 // it has to cut here yet; -1 nothing
-}
