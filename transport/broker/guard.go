@@ -3,19 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/clustermirror/mirror/internal/metalog"
-	"github.com/clustermirror/mirror/internal/wire"
 )
-
-// codeNewLeader is NEW_LEADER_ELECTED: the in-sync set was changed, which ended a
-// reassignment and with it our leadership. Here that is the aim.
-const codeNewLeader = 108
 
 // retryMove is after how long a move is asked for again whose effect has not come.
 const retryMove = 500 * time.Millisecond
@@ -135,43 +126,12 @@ func (g *guardian) work(ctx context.Context) {
 	}
 }
 
-// byTopic groups partitions, the urgent ones first.
-func byTopic(i metalog.Image, set map[metalog.PartitionID][]int32) (ids []metalog.PartitionID) {
-	ids = slices.Collect(maps.Keys(set))
-	urgent(i, ids)
-	return ids
-}
-
 func (g *guardian) reassign(ctx context.Context, set map[metalog.PartitionID][]int32) error {
 	if len(set) == 0 {
 		return nil
 	}
-	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
-	req.TimeoutMillis = 5000
-	for _, id := range byTopic(g.seen, set) {
-		name := topicName(g.seen, id)
-		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != name {
-			topic := kmsg.NewAlterPartitionAssignmentsRequestTopic()
-			topic.Topic = name
-			req.Topics = append(req.Topics, topic)
-		}
-		part := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
-		part.Partition, part.Replicas = id.Partition, set[id]
-		last := &req.Topics[len(req.Topics)-1]
-		last.Partitions = append(last.Partitions, part)
-	}
-	resp, err := g.controller.do(ctx, req)
-	if err != nil {
-		return err
-	}
-	answer := resp.(*kmsg.AlterPartitionAssignmentsResponse)
-	errs := []error{wire.CodeError(answer.ErrorCode)}
-	for _, topic := range answer.Topics {
-		for _, p := range topic.Partitions {
-			errs = append(errs, wire.CodeError(p.ErrorCode))
-		}
-	}
-	return errors.Join(errs...)
+	not, err := assign(ctx, &g.controller, g.seen, set)
+	return errors.Join(err, not.join())
 }
 
 // alter changes in-sync sets as their leader.
@@ -180,40 +140,6 @@ func (g *guardian) alter(ctx context.Context, set map[metalog.PartitionID][]int3
 	if len(set) == 0 || !self.Registered {
 		return nil
 	}
-	req := kmsg.NewPtrAlterPartitionRequest()
-	req.BrokerID, req.BrokerEpoch = self.Broker, self.Epoch
-	for _, id := range byTopic(g.seen, set) {
-		p, _ := g.seen.Partition(id)
-		if n := len(req.Topics); n == 0 || req.Topics[n-1].TopicID != id.Topic {
-			topic := kmsg.NewAlterPartitionRequestTopic()
-			topic.TopicID = id.Topic
-			req.Topics = append(req.Topics, topic)
-		}
-		part := kmsg.NewAlterPartitionRequestTopicPartition()
-		part.Partition, part.LeaderEpoch, part.PartitionEpoch = id.Partition, p.LeaderEpoch, p.PartitionEpoch
-		for _, r := range set[id] {
-			one := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
-			one.BrokerID = r
-			if b, ok := g.seen.Broker(r); ok {
-				one.BrokerEpoch = b.Epoch
-			}
-			part.NewEpochISR = append(part.NewEpochISR, one)
-		}
-		last := &req.Topics[len(req.Topics)-1]
-		last.Partitions = append(last.Partitions, part)
-	}
-	resp, err := g.controller.do(ctx, req)
-	if err != nil {
-		return err
-	}
-	answer := resp.(*kmsg.AlterPartitionResponse)
-	errs := []error{wire.CodeError(answer.ErrorCode)}
-	for _, topic := range answer.Topics {
-		for _, p := range topic.Partitions {
-			if p.ErrorCode != codeNewLeader {
-				errs = append(errs, wire.CodeError(p.ErrorCode))
-			}
-		}
-	}
-	return errors.Join(errs...)
+	not, err := inSync(ctx, &g.controller, g.seen, self, set)
+	return errors.Join(err, not.join())
 }

@@ -1,0 +1,265 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+// mirrored are the settings of a topic while it is mirrored here. With a larger
+// min.insync.replicas the replicas that we take out of the in-sync set would stay
+// eligible leaders (KIP-966), and would be elected when we die; so they would with
+// unclean elections. The topic would be writable then, behind the mirror's back.
+var mirrored = map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
+
+// Own are a topic's own values of the settings that are overridden while it is
+// mirrored. Nil: it has none of its own, the cluster's default holds. It goes
+// through encoding/json unharmed.
+type Own map[string]*string
+
+// Overrides keeps topics' own settings, by the topic's name, from before they are
+// overridden until they are put back. It has to outlive the process. Safe for
+// concurrent use.
+type Overrides interface {
+	// Load gives what was saved last; ok is false when there is nothing.
+	Load(ctx context.Context, topic string) (own Own, ok bool, err error)
+	// Save returns when all of it is stored.
+	Save(ctx context.Context, all map[string]Own) error
+	// Delete forgets topics. Nothing to forget is no error.
+	Delete(ctx context.Context, topics []string) error
+}
+
+// MemoryOverrides are forgotten with the process: for tests. The zero value is
+// ready.
+type MemoryOverrides struct {
+	mu  sync.Mutex
+	all map[string]Own
+}
+
+// Load is of Overrides.
+func (m *MemoryOverrides) Load(_ context.Context, topic string) (Own, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own, ok := m.all[topic]
+	return maps.Clone(own), ok, nil
+}
+
+// Save is of Overrides.
+func (m *MemoryOverrides) Save(_ context.Context, all map[string]Own) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = make(map[string]Own)
+	}
+	for topic, own := range all {
+		m.all[topic] = maps.Clone(own)
+	}
+	return nil
+}
+
+// Delete is of Overrides.
+func (m *MemoryOverrides) Delete(_ context.Context, topics []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, topic := range topics {
+		delete(m.all, topic)
+	}
+	return nil
+}
+
+// ownOf are a topic's own values, as it has them now.
+func ownOf(set map[string]string) Own {
+	own := make(Own, len(mirrored))
+	for key := range mirrored {
+		own[key] = nil
+		if v, ok := set[key]; ok {
+			own[key] = &v
+		}
+	}
+	return own
+}
+
+// change is one setting to be changed; a nil value takes it away.
+type change struct {
+	key   string
+	value *string
+}
+
+// toMirrored are the changes that a topic needs before it is mirrored.
+func toMirrored(set map[string]string) (out []change) {
+	for _, key := range slices.Sorted(maps.Keys(mirrored)) {
+		if want := mirrored[key]; set[key] != want {
+			out = append(out, change{key, &want})
+		}
+	}
+	return out
+}
+
+// toOwn are the changes that put a topic's own values back. What somebody else has
+// changed meanwhile is not ours any more, and stays.
+func toOwn(set map[string]string, own Own) (out []change) {
+	for _, key := range slices.Sorted(maps.Keys(mirrored)) {
+		value, known := own[key]
+		if now, ok := set[key]; known && ok && now == mirrored[key] && (value == nil || *value != now) {
+			out = append(out, change{key, value})
+		}
+	}
+	return out
+}
+
+func topicConfig(i metalog.Image, topic string) map[string]string {
+	return i.Config(metalog.Resource{Kind: metalog.TopicResource, Name: topic})
+}
+
+// override gives topics the settings of mirrored ones, their own ones being stored
+// before. Topics that have them already cost nothing.
+func (c *control) override(ctx context.Context, topics []string) map[string]error {
+	image, failed := c.m.log.Image(), make(map[string]error)
+	save, want := make(map[string]Own), make(map[string][]change)
+	for _, topic := range topics {
+		set := topicConfig(image, topic)
+		changes := toMirrored(set)
+		if len(changes) == 0 {
+			continue
+		}
+		_, ok, err := c.overrides.Load(ctx, topic)
+		if err != nil {
+			failed[topic] = fmt.Errorf("loading the topic's own settings: %w", err)
+			continue
+		}
+		if want[topic] = changes; !ok {
+			save[topic] = ownOf(set)
+		}
+	}
+	if len(save) > 0 {
+		if err := c.overrides.Save(ctx, save); err != nil {
+			for topic := range want {
+				failed[topic] = fmt.Errorf("storing the topic's own settings: %w", err)
+			}
+			return failed
+		}
+	}
+	maps.Copy(failed, c.configure(ctx, want))
+	return failed
+}
+
+// putBack gives topics their own settings again, and forgets them.
+func (c *control) putBack(ctx context.Context, topics []string) map[string]error {
+	image, failed := c.m.log.Image(), make(map[string]error)
+	want := make(map[string][]change)
+	var known []string
+	for _, topic := range topics {
+		own, ok, err := c.overrides.Load(ctx, topic)
+		if err != nil {
+			failed[topic] = fmt.Errorf("loading the topic's own settings: %w", err)
+			continue
+		}
+		if !ok {
+			continue
+		}
+		known = append(known, topic)
+		if changes := toOwn(topicConfig(image, topic), own); len(changes) > 0 {
+			want[topic] = changes
+		}
+	}
+	maps.Copy(failed, c.configure(ctx, want))
+	done := slices.DeleteFunc(known, func(topic string) bool { return failed[topic] != nil })
+	if len(done) > 0 {
+		if err := c.overrides.Delete(ctx, done); err != nil {
+			for _, topic := range done {
+				failed[topic] = fmt.Errorf("forgetting the topic's own settings: %w", err)
+			}
+		}
+	}
+	return failed
+}
+
+// configure changes settings of topics and waits until the metadata log has them.
+// A topic that is gone needs none.
+func (c *control) configure(ctx context.Context, want map[string][]change) map[string]error {
+	failed, link := make(map[string]error), &controller{quorum: c.m.quorum}
+	defer link.drop()
+	for len(want) > 0 {
+		image := c.m.log.Image()
+		maps.DeleteFunc(want, func(topic string, changes []change) bool { return configured(image, topic, changes) })
+		if len(want) == 0 {
+			break
+		}
+		not, err := alterConfigs(ctx, link, want)
+		if ctx.Err() != nil || err != nil && notAuthorized(err) {
+			err = errors.Join(err, ctx.Err())
+			for topic := range want {
+				failed[topic] = fmt.Errorf("changing settings of topic %s: %w", topic, err)
+			}
+			return failed
+		}
+		if err != nil {
+			link.drop()
+		}
+		for topic, err := range not {
+			if !passing(err) {
+				failed[topic] = fmt.Errorf("changing settings of topic %s: %w", topic, err)
+				delete(want, topic)
+			}
+		}
+		bounded, cancel := context.WithTimeout(ctx, retryAct)
+		_, _ = c.m.log.Wait(bounded, func(i metalog.Image) bool {
+			for topic, changes := range want {
+				if !configured(i, topic, changes) {
+					return false
+				}
+			}
+			return true
+		})
+		cancel()
+	}
+	return failed
+}
+
+// configured reports that the log has the changes, or the topic no more.
+func configured(i metalog.Image, topic string, changes []change) bool {
+	if _, ok := i.TopicNamed(topic); !ok {
+		return true
+	}
+	set := topicConfig(i, topic)
+	return !slices.ContainsFunc(changes, func(ch change) bool {
+		now, ok := set[ch.key]
+		return ok != (ch.value != nil) || ok && now != *ch.value
+	})
+}
+
+// alterConfigs is IncrementalAlterConfigs; the map has the topics it refuses.
+func alterConfigs(ctx context.Context, c *controller, want map[string][]change) (map[string]error, error) {
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	for _, topic := range slices.Sorted(maps.Keys(want)) {
+		r := kmsg.NewIncrementalAlterConfigsRequestResource()
+		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+		for _, ch := range want[topic] {
+			one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			one.Name, one.Value, one.Op = ch.key, ch.value, kmsg.IncrementalAlterConfigOpSet
+			if ch.value == nil {
+				one.Op = kmsg.IncrementalAlterConfigOpDelete
+			}
+			r.Configs = append(r.Configs, one)
+		}
+		req.Resources = append(req.Resources, r)
+	}
+	resp, err := c.do(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	not := make(map[string]error)
+	for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+		if err := saying(r.ErrorCode, r.ErrorMessage); err != nil {
+			not[r.ResourceName] = err
+		}
+	}
+	return not, nil
+}
