@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,10 +24,14 @@ type control struct {
 	m         *Membership
 	overrides Overrides
 	window    sync.Mutex // held while we are not cordoned
+
+	// How long partitions may take to get us as a replica, and from then on to be
+	// led by us, before they are given back.
+	joining, leading time.Duration
 }
 
 func newControl(m *Membership, overrides Overrides) *control {
-	return &control{m: m, overrides: overrides}
+	return &control{m: m, overrides: overrides, joining: 10 * time.Second, leading: 5 * time.Second}
 }
 
 // party is who we are when something is decided.
@@ -107,8 +112,13 @@ func (c *control) drive(ctx context.Context, ids []metalog.PartitionID, decide d
 	for _, id := range ids {
 		open[id] = &asked{epoch: -1}
 	}
+	// Without an image nothing exists, and without a name nobody's partitions are ours.
+	image, err := c.m.await(ctx, func(metalog.Image) bool { return c.m.party().Registered })
+	if err != nil {
+		return failAll(open, image, err)
+	}
 	for {
-		image := c.m.log.Image()
+		image = c.m.log.Image()
 		acts := pick(c.m.party(), image, decide, open, failed, time.Now())
 		if len(open) == 0 {
 			return failed
@@ -118,15 +128,21 @@ func (c *control) drive(ctx context.Context, ids []metalog.PartitionID, decide d
 			hopeless = ctx.Err()
 		}
 		if hopeless != nil {
-			for id, a := range open {
-				failed[id] = a.left(image, id, hopeless)
-			}
+			maps.Copy(failed, failAll(open, image, hopeless))
 			return failed
 		}
 		bounded, cancel := context.WithTimeout(ctx, retryAct/4) // we change without a record as well
 		_, _, _ = c.m.log.Next(bounded, image.Version)
 		cancel()
 	}
+}
+
+func failAll(open map[metalog.PartitionID]*asked, i metalog.Image, why error) map[metalog.PartitionID]error {
+	failed := make(map[metalog.PartitionID]error, len(open))
+	for id, a := range open {
+		failed[id] = a.left(i, id, why)
+	}
+	return failed
 }
 
 // left is why a partition is left when nothing more can be done.

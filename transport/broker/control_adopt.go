@@ -16,8 +16,8 @@ import (
 // them the time in which writers with acks=all depend on our fetching.
 const maxAdopt = 500
 
-// adoptPatience is how long a partition may be on its way before it is given back.
-const adoptPatience = 15 * time.Second
+// undoing is how long giving back may take.
+const undoing = 15 * time.Second
 
 // adopt takes the leadership of partitions that real brokers lead, and gives the
 // reasons of those that it did not get; those are with the real brokers again.
@@ -38,52 +38,58 @@ func (c *control) adopt(ctx context.Context, ids []metalog.PartitionID) map[meta
 	return c.overridden(ctx, ids, func(ready []metalog.PartitionID) map[metalog.PartitionID]error {
 		failed := make(map[metalog.PartitionID]error)
 		for some := range slices.Chunk(ready, maxAdopt) {
-			maps.Copy(failed, c.adoptSome(ctx, some, adoptPatience))
+			maps.Copy(failed, c.adoptSome(ctx, some))
 		}
 		return failed
 	})
 }
 
-func (c *control) adoptSome(ctx context.Context, ids []metalog.PartitionID, patience time.Duration) map[metalog.PartitionID]error {
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	failed := make(map[metalog.PartitionID]error)
-	err := c.uncordoned(bounded, func() error {
-		failed = c.drive(bounded, ids, decideJoin)
-		return nil
-	})
+func (c *control) adoptSome(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
+	failed := c.join(ctx, ids)
 	joined := slices.DeleteFunc(slices.Clone(ids), func(id metalog.PartitionID) bool { return failed[id] != nil })
-	if err == nil {
-		fetching, stop := context.WithCancel(bounded)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			c.follow(fetching, joined)
-		}()
-		maps.Copy(failed, c.drive(bounded, joined, decideLead))
-		stop()
-		<-done
-	} else {
-		for _, id := range joined {
-			failed[id] = err
-		}
-	}
+	maps.Copy(failed, c.takeOver(ctx, joined))
 	if len(failed) > 0 {
-		c.giveUp(ctx, slices.Collect(maps.Keys(failed)), patience, failed)
+		c.giveUp(ctx, slices.Collect(maps.Keys(failed)), failed)
 	}
 	return failed
 }
 
-// giveUp gives back what did not come to us in time, also when ctx has ended.
-func (c *control) giveUp(ctx context.Context, ids []metalog.PartitionID, patience time.Duration, failed map[metalog.PartitionID]error) {
-	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+// join makes us a replica.
+func (c *control) join(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
+	ctx, cancel := context.WithTimeout(ctx, c.joining)
 	defer cancel()
-	image := c.m.log.Image()
-	back := slices.DeleteFunc(slices.Clone(ids), func(id metalog.PartitionID) bool {
-		_, ok := image.Partition(id)
-		return !ok
+	failed := make(map[metalog.PartitionID]error)
+	err := c.uncordoned(ctx, func() error {
+		failed = c.drive(ctx, ids, decideJoin)
+		return nil
 	})
-	for id, err := range c.handBack(undoing, back, c.holders) {
+	if err != nil {
+		for _, id := range ids {
+			failed[id] = err
+		}
+	}
+	return failed
+}
+
+// takeOver makes us a replica in sync, and the leader.
+func (c *control) takeOver(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
+	ctx, cancel := context.WithTimeout(ctx, c.leading)
+	defer cancel()
+	fetching, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.follow(fetching, ids)
+	}()
+	defer func() { stop(); <-done }()
+	return c.drive(ctx, ids, decideLead)
+}
+
+// giveUp gives back what did not come to us in time, also when ctx has ended.
+func (c *control) giveUp(ctx context.Context, ids []metalog.PartitionID, failed map[metalog.PartitionID]error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoing)
+	defer cancel()
+	for id, err := range c.handBack(ctx, ids, c.holders) {
 		failed[id] = errors.Join(failed[id], fmt.Errorf("giving it back: %w", err))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,7 +35,7 @@ func (c *control) uncordoned(ctx context.Context, do func() error) error {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWindow)
 	defer cancel()
-	if again := c.m.Cordon(closing, true); again != nil {
+	if again := c.m.Cordon(closing, true); again != nil && !errors.Is(again, errors.ErrUnsupported) {
 		c.m.logger.Warn("cordoned again, but the metadata log does not have it yet", "error", again)
 	}
 	return err
@@ -59,7 +58,8 @@ func (c *control) create(ctx context.Context, wanted []cluster.NewTopic) []error
 	plans := make([]*plan, len(wanted))
 	own := make(map[string]Own)
 	for n, topic := range wanted {
-		if _, ok := image.TopicNamed(topic.Name); ok {
+		_, twice := own[topic.Name]
+		if _, ok := image.TopicNamed(topic.Name); ok || twice {
 			errs[n] = fmt.Errorf("topic %s: %w", topic.Name, cluster.ErrTopicExists)
 			continue
 		}
@@ -69,25 +69,27 @@ func (c *control) create(ctx context.Context, wanted []cluster.NewTopic) []error
 	if err := c.resolve(ctx, link, wanted, plans, errs); err != nil {
 		return fill(errs, err)
 	}
-	lay(plans, newSpread(image, c.m.party(), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))), c.m.party().Broker, errs)
+	lay(plans, newSpread(image, c.m.party(), newRandom()), c.m.party().Broker, errs)
 	if len(own) == 0 {
 		return errs
 	}
-	before, err := c.keep(ctx, own)
+	before, err := c.remember(ctx, own)
 	if err != nil {
 		return fill(errs, err)
 	}
 	if err := c.uncordoned(ctx, func() error { return c.createAll(ctx, link, plans, errs) }); err != nil {
 		return fill(errs, err)
 	}
-	c.unkeep(ctx, wanted, errs, before)
+	c.forget(ctx, wanted, errs, before)
 	c.awaitLed(ctx, plans, errs)
 	return errs
 }
 
-// plan is a topic to be created; replicas are those of each partition.
+// plan is a topic to be created, or to be given more partitions than it has;
+// replicas are those of each new partition.
 type plan struct {
 	cluster.NewTopic
+	have     int32
 	replicas [][]int32
 }
 
@@ -108,8 +110,8 @@ func settings(list []cluster.TopicConfig) map[string]string {
 	return out
 }
 
-// keep stores topics' own settings, and gives what was stored under their names.
-func (c *control) keep(ctx context.Context, own map[string]Own) (map[string]Own, error) {
+// remember stores topics' own settings, and gives what was stored under their names.
+func (c *control) remember(ctx context.Context, own map[string]Own) (map[string]Own, error) {
 	before := make(map[string]Own)
 	for topic := range own {
 		old, ok, err := c.overrides.Load(ctx, topic)
@@ -126,11 +128,11 @@ func (c *control) keep(ctx context.Context, own map[string]Own) (map[string]Own,
 	return before, nil
 }
 
-// unkeep undoes keep for topics that exist already or were refused. Where it is
+// forget undoes remember for topics that exist already or were refused. Where it is
 // not known whether a topic was created, what was stored stays.
-func (c *control) unkeep(ctx context.Context, wanted []cluster.NewTopic, errs []error, before map[string]Own) {
+func (c *control) forget(ctx context.Context, wanted []cluster.NewTopic, errs []error, before map[string]Own) {
 	again := make(map[string]Own)
-	var forget []string
+	var gone []string
 	for n, topic := range wanted {
 		var code wire.Code
 		if !errors.As(errs[n], &code) {
@@ -139,10 +141,10 @@ func (c *control) unkeep(ctx context.Context, wanted []cluster.NewTopic, errs []
 		if old, ok := before[topic.Name]; ok {
 			again[topic.Name] = old
 		} else {
-			forget = append(forget, topic.Name)
+			gone = append(gone, topic.Name)
 		}
 	}
-	err := errors.Join(c.overrides.Save(ctx, again), c.overrides.Delete(ctx, forget))
+	err := errors.Join(c.overrides.Save(ctx, again), c.overrides.Delete(ctx, gone))
 	if err != nil {
 		c.m.logger.Warn("forgetting settings of topics that were not created", "error", err)
 	}
@@ -231,8 +233,7 @@ func (c *control) createAll(ctx context.Context, link *controller, plans []*plan
 	return nil
 }
 
-// createSome is one request, sent again while no controller takes it. A topic that
-// an unanswered request has created shows in the metadata log.
+// createSome is one request.
 func createSome(ctx context.Context, link *controller, plans []*plan, errs []error) error {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = 10000
@@ -285,11 +286,12 @@ func (p *plan) request() kmsg.CreateTopicsRequestTopic {
 	return t
 }
 
-// awaitLed waits until the metadata log has what was created, and looks who leads.
+// awaitLed waits until the metadata log has what was created, and looks who leads
+// the new partitions.
 func (c *control) awaitLed(ctx context.Context, plans []*plan, errs []error) {
 	there := func(i metalog.Image, p *plan) bool {
 		t, ok := i.TopicNamed(p.Name)
-		return ok && int(t.Partitions) >= len(p.replicas)
+		return ok && t.Partitions >= p.Partitions
 	}
 	image, err := c.m.log.Wait(ctx, func(i metalog.Image) bool {
 		for n, p := range plans {
@@ -309,8 +311,7 @@ func (c *control) awaitLed(ctx context.Context, plans []*plan, errs []error) {
 			continue
 		}
 		for _, id := range partitionsOf(image, p.Name) {
-			part, _ := image.Partition(id)
-			if part.Leader != self {
+			if part, _ := image.Partition(id); id.Partition >= p.have && part.Leader != self {
 				errs[n] = fmt.Errorf("topic %s, partition %d: %w", p.Name, id.Partition, notLeader(part))
 				break
 			}

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,7 @@ func (f *follower) run(ctx context.Context) {
 		}
 		whole, err := f.turn(ctx, image, mine)
 		if err != nil && ctx.Err() == nil {
-			f.c.m.logger.Info("fetching as a replica", "leader", f.leader, "error", err)
+			f.c.m.logger.Debug("fetching as a replica", "leader", f.leader, "error", err)
 		}
 		if !whole {
 			bounded, cancel := context.WithTimeout(ctx, followPause)
@@ -95,7 +96,7 @@ func (f *follower) turn(ctx context.Context, image metalog.Image, mine []metalog
 	if err := wire.CodeError(answer.ErrorCode); err != nil {
 		return false, err
 	}
-	whole = true
+	whole = !slices.ContainsFunc(mine, func(id metalog.PartitionID) bool { _, ok := f.next[id]; return !ok })
 	for _, topic := range answer.Topics {
 		for _, p := range topic.Partitions {
 			id := metalog.PartitionID{Topic: topic.TopicID, Partition: p.Partition}

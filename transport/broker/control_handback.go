@@ -52,11 +52,15 @@ func (c *control) handBack(ctx context.Context, ids []metalog.PartitionID, caugh
 // replica away we may still stand in its list, to be removed.
 func handedBack(us party, i metalog.Image, id metalog.PartitionID) bool {
 	p, ok := i.Partition(id)
-	if !ok {
+	if !ok || !slices.ContainsFunc(p.Replicas, us.own) {
 		return true
 	}
-	left := slices.ContainsFunc(p.Replicas, func(r int32) bool { return us.own(r) && !slices.Contains(p.Removing, r) })
-	return !left && !slices.ContainsFunc(p.ISR, us.own) && p.Leader >= 0 && us.real(p.Leader)
+	return p.Leader >= 0 && us.real(p.Leader) && !slices.ContainsFunc(p.ISR, us.own) && !us.stays(p)
+}
+
+// stays reports that one of ours is among the replicas, and not to be removed.
+func (p party) stays(part *metalog.Partition) bool {
+	return slices.ContainsFunc(part.Replicas, func(r int32) bool { return p.own(r) && !slices.Contains(part.Removing, r) })
 }
 
 // decideHandBack: holds are the real brokers that have everything, late says that
@@ -104,7 +108,7 @@ func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []i
 			return act{verb: syncs, to: isr}, true
 		}
 	}
-	if slices.ContainsFunc(p.Replicas, func(r int32) bool { return us.own(r) && !slices.Contains(p.Removing, r) }) {
+	if us.stays(p) {
 		return act{verb: assigns, to: reals}, true
 	}
 	if slices.Contains(p.ISR, us.Broker) {

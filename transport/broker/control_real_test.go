@@ -26,10 +26,13 @@ type led struct {
 	store   *MemoryOverrides
 }
 
-func lead(t *testing.T, version string) *led {
+func lead(t *testing.T, version string, before ...func(*kafkatest.Cluster)) *led {
 	t.Helper()
 	l := &led{store: new(MemoryOverrides), k: kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3,
 		Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "2"}})}
+	for _, do := range before { // we come
+		do(l.k)
+	}
 	l.cfg = Config{IDs: IDs{First: 100, Last: 102}, Identities: new(MemoryIdentities), HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 3 * time.Second,
 		Ours: func(topic string, _ cluster.TopicID, _ int32) bool { return strings.HasPrefix(topic, "mirrored-") }}
 	l.up(t)
@@ -136,6 +139,13 @@ func (l *led) createAndNarrow(t *testing.T) {
 			t.Errorf("broker %d would lead %d of 300 partitions", id, n)
 		}
 	}
+	if err := l.control.grow(ctx, []cluster.Topic{{Name: "mirrored-01", Partitions: 8}, {Name: "mirrored-02", Partitions: 6}}); err[0] != nil || err[1] != nil {
+		t.Fatal(err)
+	}
+	none(t, "narrow", l.control.narrow(ctx, l.mirrored("mirrored-01")))
+	if got := len(l.mirrored("mirrored-01")); got != 8 {
+		t.Errorf("%d partitions after growing to 8", got)
+	}
 	if err := l.control.create(ctx, wanted[1:2])[0]; !errors.Is(err, cluster.ErrTopicExists) {
 		t.Errorf("creating a topic again: %v", err)
 	}
@@ -158,6 +168,8 @@ func (l *led) raising(t *testing.T) {
 			t.Errorf("after raising to %d: %+v", want, p)
 		}
 	}
+	finish := l.witness(t, ids)
+	defer finish()
 	want := make(map[metalog.PartitionID]int32)
 	for _, id := range ids {
 		p, _ := l.image().Partition(id)
@@ -166,6 +178,55 @@ func (l *led) raising(t *testing.T) {
 	began := time.Now()
 	none(t, "raise", l.control.raise(within(t, time.Minute), want))
 	t.Logf("300 raised by 10 in %v", time.Since(began))
+	l.sameEpochs(t, ids)
+}
+
+// dyingMeanwhile: we die while handing back, and go on where we were.
+func (l *led) dyingMeanwhile(t *testing.T, ids []metalog.PartitionID) {
+	t.Helper()
+	for n, after := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+		some := ids[10*n : 10*n+10]
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		left := l.control.handBack(ctx, some, l.all)
+		cancel()
+		if err := l.us.stop(); err != nil {
+			t.Fatal(err)
+		}
+		l.up(t)
+		none(t, "handBack", l.control.handBack(within(t, time.Minute), some, l.all))
+		t.Logf("died after %v with %d of %d left", after, len(left), len(some))
+	}
+}
+
+// sameEpochs: the brokers count epochs as we do.
+func (l *led) sameEpochs(t *testing.T, ids []metalog.PartitionID) {
+	t.Helper()
+	want := make(map[string]map[int32]int32)
+	for _, id := range ids {
+		p, _ := l.image().Partition(id)
+		name := topicName(l.image(), id)
+		if want[name] == nil {
+			want[name] = make(map[int32]int32)
+		}
+		want[name][id.Partition] = p.LeaderEpoch
+	}
+	for n := 1; n <= l.k.Nodes(); n++ {
+		cl := l.k.Client(t, kgo.SeedBrokers(l.k.Addr(n)))
+		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+			resp, err := cl.SeedBrokers()[0].Request(ctx, kmsg.NewPtrMetadataRequest())
+			if err != nil {
+				return err
+			}
+			for _, topic := range resp.(*kmsg.MetadataResponse).Topics {
+				for _, p := range topic.Partitions {
+					if e, ok := want[*topic.Topic][p.Partition]; ok && e != p.LeaderEpoch {
+						return fmt.Errorf("broker %d has epoch %d of %s-%d, we %d", n, p.LeaderEpoch, *topic.Topic, p.Partition, e)
+					}
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // death: nobody leads and nobody writes while we are away, and we lead when we are
@@ -209,9 +270,10 @@ func (l *led) handingBack(t *testing.T) {
 	began := time.Now()
 	none(t, "handBack", l.control.handBack(ctx, ids[:1], l.all))
 	t.Logf("one handed back in %v", time.Since(began))
+	l.dyingMeanwhile(t, ids[1:31])
 	began = time.Now()
 	none(t, "handBack", l.control.handBack(ctx, ids, l.all))
-	t.Logf("300 handed back in %v", time.Since(began))
+	t.Logf("270 handed back in %v", time.Since(began))
 	for _, id := range ids {
 		p, _ := l.image().Partition(id)
 		if slices.Contains(p.Replicas, 100) || p.Leader == 100 || p.Leader < 0 || len(p.ISR) != 2 {
@@ -224,17 +286,4 @@ func (l *led) handingBack(t *testing.T) {
 			t.Errorf("%s has %v, want %v", topic, got, want)
 		}
 	}
-}
-
-// electUnclean is what kafka-leader-election does.
-func electUnclean(ctx context.Context, cl *kgo.Client, i metalog.Image, ids []metalog.PartitionID) error {
-	req := kmsg.NewPtrElectLeadersRequest()
-	req.ElectionType = 1
-	for _, id := range ids {
-		topic := kmsg.NewElectLeadersRequestTopic()
-		topic.Topic, topic.Partitions = topicName(i, id), []int32{id.Partition}
-		req.Topics = append(req.Topics, topic)
-	}
-	_, err := req.RequestWith(ctx, cl)
-	return err
 }
