@@ -136,7 +136,7 @@ func (l *led) followed(t *testing.T, ids []metalog.PartitionID) (finish func() t
 func TestRealAdopt(t *testing.T) {
 	for _, version := range []string{"4.4.0", "3.9.1"} {
 		t.Run(version, func(t *testing.T) {
-			l := lead(t, version, func(k *kafkatest.Cluster) {
+			l := startLed(t, version, func(k *kafkatest.Cluster) {
 				k.CreateTopic(t, "mirrored-old", 6, 3, map[string]string{"min.insync.replicas": "2"})
 			})
 			ids := l.mirrored("mirrored-")
@@ -208,7 +208,7 @@ func (l *led) tooLate(t *testing.T, w *writer, ids []metalog.PartitionID) {
 func TestRealHandBackWithout(t *testing.T) {
 	for _, version := range []string{"4.4.0", "3.9.1"} {
 		t.Run(version, func(t *testing.T) {
-			l := lead(t, version)
+			l := startLed(t, version)
 			ctx := within(t, 2*time.Minute)
 			for _, err := range l.control.create(ctx, []cluster.NewTopic{{Name: "mirrored-a", Partitions: 6, ReplicationFactor: 3}, {Name: "mirrored-b", Partitions: 6, ReplicationFactor: 3}}) {
 				if err != nil {

@@ -36,7 +36,7 @@ func (c *control) handBack(ctx context.Context, ids []metalog.PartitionID, caugh
 		return a
 	})
 	image := c.m.log.Image()
-	over := slices.DeleteFunc(topicsOf(image, ids), func(topic string) bool {
+	over := slices.DeleteFunc(topicNames(image, ids), func(topic string) bool {
 		return slices.ContainsFunc(partitionsOf(image, topic), func(id metalog.PartitionID) bool { return !handedBack(c.m.party(), image, id) })
 	})
 	not := c.putBack(ctx, over)

@@ -27,7 +27,7 @@ func (c *control) narrow(ctx context.Context, ids []metalog.PartitionID) map[met
 // mirrored ones, given to them before.
 func (c *control) overridden(ctx context.Context, ids []metalog.PartitionID, do func(ready []metalog.PartitionID) map[metalog.PartitionID]error) map[metalog.PartitionID]error {
 	image := c.m.log.Image()
-	not := c.override(ctx, topicsOf(image, ids))
+	not := c.override(ctx, topicNames(image, ids))
 	var ready []metalog.PartitionID
 	failed := make(map[metalog.PartitionID]error)
 	for _, id := range ids {
@@ -43,8 +43,8 @@ func (c *control) overridden(ctx context.Context, ids []metalog.PartitionID, do 
 	return failed
 }
 
-// topicsOf are the names of the partitions' topics, those that exist.
-func topicsOf(i metalog.Image, ids []metalog.PartitionID) []string {
+// topicNames are the names of the partitions' topics, those that exist.
+func topicNames(i metalog.Image, ids []metalog.PartitionID) []string {
 	var out []string
 	seen := make(map[cluster.TopicID]bool)
 	for _, id := range ids {

@@ -26,7 +26,7 @@ type led struct {
 	store   *MemoryOverrides
 }
 
-func lead(t *testing.T, version string, before ...func(*kafkatest.Cluster)) *led {
+func startLed(t *testing.T, version string, before ...func(*kafkatest.Cluster)) *led {
 	t.Helper()
 	l := &led{store: new(MemoryOverrides), k: kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3,
 		Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "2"}})}
@@ -94,7 +94,7 @@ func write(ctx context.Context, cl *kgo.Client, i metalog.Image, ids []metalog.P
 func TestRealControl(t *testing.T) {
 	for _, version := range []string{"4.4.0", "3.9.1"} {
 		t.Run(version, func(t *testing.T) {
-			l := lead(t, version)
+			l := startLed(t, version)
 			l.createAndNarrow(t)
 			l.raising(t)
 			l.death(t)
