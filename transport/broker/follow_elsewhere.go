@@ -33,7 +33,7 @@ type lackingPiece struct {
 	name          cluster.Partition
 	offset, below int64 // batches from the one that holds offset on, and none behind below
 	max           int32
-	holders       []int32
+	holders       []lead.Holder
 }
 
 // pieceReader reads a piece from a real replica: whole batches, and none when it has none.
@@ -192,12 +192,12 @@ func (w *elsewhere) read(ctx context.Context, f *followed, p lackingPiece, again
 
 func (w *elsewhere) find(ctx context.Context, p lackingPiece) ([]byte, error) {
 	errs := []error{fmt.Errorf("no replica of %v holds offset %d", p.name, p.offset)}
-	for _, replica := range p.holders {
-		b, err := w.server.read(ctx, replica, p)
-		if b = whole(b, p.offset, p.below); err == nil && b != nil {
+	for _, h := range p.holders {
+		b, err := w.server.read(ctx, h.Replica, p)
+		if b = whole(b, p.offset, min(p.below, h.End)); err == nil && b != nil {
 			return b, nil
 		}
-		errs = append(errs, fmt.Errorf("replica %d: %w", replica, cmp.Or(err, errNothing)))
+		errs = append(errs, fmt.Errorf("replica %d: %w", h.Replica, cmp.Or(err, errNothing)))
 	}
 	if w.server.cfg.Refill != nil {
 		b, err := w.server.cfg.Refill(ctx, p.topic, p.name.Partition, p.offset, p.max)
