@@ -76,7 +76,7 @@ func (p *Partition) bounds(f *follower) bounds {
 
 // hear takes down where a follower is.
 func (p *Partition) hear(who *follower, f Fetch) {
-	who.heard, who.seen = true, p.now
+	who.heard, who.seen, who.via = true, p.now, f.Via
 	who.offset, who.sent, who.last, who.logStart = f.Offset, f.Offset, f.LastEpoch, f.LogStart
 	if who.owes >= f.Offset {
 		who.owes = -1

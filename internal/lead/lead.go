@@ -67,6 +67,9 @@ type Fetch struct {
 	// Strict: a first batch above MaxBytes is not given either.
 	Strict bool
 	Now    time.Time
+	// Via is the watcher of the session, if any: incremental fetches do not name what
+	// has not changed, and its Beat speaks for that.
+	Via *Watcher
 }
 
 // The error codes of an Answer, in Kafka's numbers.

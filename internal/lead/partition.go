@@ -143,6 +143,11 @@ func (p *Partition) Ignore(w *Watcher) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watchers = slices.DeleteFunc(p.watchers, func(o *Watcher) bool { return o == w })
+	for i := range p.followers {
+		if f := &p.followers[i]; f.via == w {
+			f.leave()
+		}
+	}
 }
 
 // Tick advances what depends on time: followers that fetch no more.

@@ -19,8 +19,9 @@ import (
 // joined is a membership with its server, in a real cluster.
 type joined struct {
 	*Membership
-	stop func() error // ends Run as ctx does, and gives its error
-	done <-chan error
+	server *Server
+	stop   func() error // ends Run as ctx does, and gives its error
+	done   <-chan error
 }
 
 // join starts one that ends with the test.
@@ -60,7 +61,7 @@ func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 	}
 	go func() { done <- m.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	return &joined{Membership: m, done: done, stop: func() error { cancel(); return <-done }}
+	return &joined{Membership: m, server: server, done: done, stop: func() error { cancel(); return <-done }}
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
