@@ -53,7 +53,9 @@ func (p *Partition) Fetch(f Fetch) Answer {
 		code, diverging = judge(p.bounds(who), f)
 	}
 	a := p.answer(code)
-	a.Diverging = diverging
+	if a.Diverging = diverging; diverging.Epoch >= 0 { // all else in it the follower passes over
+		a.HighWatermark, a.LastStable, a.LogStart = -1, -1, -1
+	}
 	if p.phase == Gathering {
 		a.Hold = code == 0 && diverging.Epoch < 0
 	} else if code == 0 && diverging.Epoch < 0 {
