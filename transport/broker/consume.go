@@ -53,7 +53,7 @@ func (c *client) consume(ctx context.Context, h header, b []byte) error {
 	}
 	parts := c.consumer.turn()
 	for n := range parts {
-		if led := c.server.led.find(parts[n].fetchKey); led != nil && parts[n].ask.CurrentLeaderEpoch == led.State().Epoch {
+		if led := c.server.led.find(parts[n].fetchKey); led != nil && parts[n].ask.CurrentLeaderEpoch == led.Epoch() {
 			parts[n].ask.CurrentLeaderEpoch = -1 // the real broker may hear of it later than the client
 		}
 	}

@@ -111,18 +111,15 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 	now := time.Now()
 	look := func(f *followed, room int, first bool) entry { return c.look(ctx, s, f, now, room, first) }
 	for {
-		g, err := s.gather(look, terms.most)
-		if err != nil {
-			return err
-		}
-		late := len(s.parts) == 0 || !now.Before(terms.deadline)
-		if late || g.ready(terms.least) {
+		g := s.gather(look, terms.most)
+		if g.urgent || g.size >= max(terms.least, 1) || len(s.parts) == 0 || !now.Before(terms.deadline) {
 			g.told()
 			err := c.writer.write(c.conn, c.server.cfg.FrameTimeout, h.correlation, &fetchAnswer{version: h.version, session: s.id, entries: g.entries})
 			g.release()
 			return err
 		}
-		g.passed()
+		g.told()
+		g.release()
 		if err := c.park(ctx, s, terms.deadline); err != nil {
 			return err
 		}
@@ -140,13 +137,13 @@ func (c *client) look(ctx context.Context, s *fetchSession, f *followed, now tim
 		return e
 	}
 	ask := f.at
-	ask.Now, ask.Strict, ask.Via = now, !first, s.watcher
+	ask.Now, ask.Strict = now, !first
 	if int(ask.MaxBytes) > room {
 		ask.MaxBytes = int32(room)
 	}
 	a := p.Fetch(ask)
 	e.code, e.mark, e.stable, e.start, e.diverging = a.Code, a.HighWatermark, a.LastStable, a.LogStart, a.Diverging
-	e.records, e.size, e.release, e.hold = a.Records, a.Size, a.Release, a.Hold
+	e.records, e.size, e.release = a.Records, a.Size, a.Release
 	if a.Elsewhere < 0 || a.Code != 0 {
 		f.piece.drop()
 	} else if a.Size == 0 {
@@ -172,6 +169,8 @@ func (c *client) stranger(k fetchKey) int16 {
 	}
 	return codeUnknownTopicID
 }
+
+var errSuperseded = errors.New("the follower has begun another session")
 
 // park waits for news of a session until deadline. An error ends the connection: the
 // follower has hung up, or begun anew elsewhere.
@@ -250,5 +249,10 @@ func (c *client) followerAsks(ctx context.Context, h header) (bool, error) {
 	case *kmsg.OffsetForLeaderEpochRequest:
 		resp = c.server.epochEnds(req)
 	}
-	return true, c.reply(h, resp, h.version)
+	out := binary.BigEndian.AppendUint32(nil, uint32(h.correlation))
+	if resp.SetVersion(h.version); resp.IsFlexible() {
+		out = append(out, 0)
+	}
+	c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
+	return true, writeFrame(c.conn, resp.AppendTo(out))
 }

@@ -84,11 +84,11 @@ func reaches(s lead.State, offset int64) bool {
 func holders(s lead.State, offset int64) []int32 {
 	var fit []lead.Follower
 	for _, f := range s.Followers {
-		if f.Live && f.Known && f.LogStart <= offset && offset <= f.Offset {
+		if f.Live && f.Known && f.LogStart <= offset && offset <= f.Holds {
 			fit = append(fit, f)
 		}
 	}
-	slices.SortStableFunc(fit, func(a, b lead.Follower) int { return cmp.Compare(b.Offset, a.Offset) })
+	slices.SortStableFunc(fit, func(a, b lead.Follower) int { return cmp.Compare(b.Holds, a.Holds) })
 	ids := make([]int32, len(fit))
 	for n, f := range fit {
 		ids[n] = f.Replica

@@ -48,7 +48,7 @@ func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ended := make(chan error, 1), make(chan struct{})
-	server := NewServer(m, ServerConfig{})
+	server := NewServer(m, ServerConfig{Logger: cfg.Logger})
 	for n, l := range listeners {
 		serving := make(chan struct{})
 		go func() {

@@ -19,10 +19,11 @@ import (
 )
 
 // locked is a cluster of one node where all listeners want a password and an
-// authorizer watches: "broker" may do everything, "mirror" and "reader" nothing.
+// authorizer watches: "broker" may do everything, "mirror", "reader" and "writer"
+// nothing.
 func locked(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
-	users := "user_broker=b user_mirror=m user_reader=r"
+	users := "user_broker=b user_mirror=m user_reader=r user_writer=w"
 	login := func(more string) string {
 		return "org.apache.kafka.common.security.plain.PlainLoginModule required " + more + " " + users + ";"
 	}

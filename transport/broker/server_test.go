@@ -17,12 +17,13 @@ import (
 )
 
 // realBroker stands for a real broker: it answers ApiVersions, and everything else
-// with the request's own bytes behind its correlation id.
+// with the request's own bytes behind its correlation id, or as answer says.
 type realBroker struct {
-	addr string
-	mu   sync.Mutex
-	got  [][]byte
-	open int
+	addr   string
+	answer func(kmsg.Request) kmsg.Response
+	mu     sync.Mutex
+	got    [][]byte
+	open   int
 }
 
 func startReal(t *testing.T) *realBroker {
@@ -75,6 +76,8 @@ func (r *realBroker) serve(conn net.Conn) {
 			out = resp.AppendTo(out)
 		case silent(req.bytes):
 			continue
+		case r.answer != nil:
+			out = append(out, scripted(h, r.answer)...)
 		default:
 			out = append(out, req.bytes...)
 		}
@@ -82,6 +85,26 @@ func (r *realBroker) serve(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// scripted is an answer without its correlation id.
+func scripted(h header, answer func(kmsg.Request) kmsg.Response) []byte {
+	req := kmsg.RequestForKey(h.key)
+	req.SetVersion(h.version)
+	body := h.body
+	if req.IsFlexible() {
+		body = body[1:]
+	}
+	if err := req.ReadFrom(body); err != nil {
+		panic(err)
+	}
+	resp := answer(req)
+	resp.SetVersion(h.version)
+	var out []byte
+	if flexibleAnswer(resp) {
+		out = append(out, 0)
+	}
+	return resp.AppendTo(out)
 }
 
 func (r *realBroker) last() []byte {

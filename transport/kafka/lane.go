@@ -54,7 +54,8 @@ type lane struct {
 	// on add to shift.
 	sequenced bool
 	marks     markIDs
-	turn      turn
+	turn      int32 // producer epoch of this worker's markers
+	held      bool  // the broker knows turn, and no one who has an earlier one gets through
 	doubtful  int64 // markers that may have landed
 	refusing  bool  // runs are refused, what was queued before goes on
 	stamp     int64 // timestamp of the last batch queued or found, what fills a gap behind it carries it too
