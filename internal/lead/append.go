@@ -50,7 +50,8 @@ func (p *Partition) admit(batches []cluster.Batch) error {
 	last := latest.Epoch
 	for i := range batches {
 		b := &batches[i]
-		inside := end == p.end && b.Base < end && b.Next > end && p.bare()
+		// An empty log may begin inside a batch, and has the whole of it then (see read).
+		inside := end == p.end && b.Base < end && b.Next > end && p.end == p.start
 		switch {
 		case b.Hole():
 			return fmt.Errorf("%v: %w: a hole at offset %d", p.partition, errors.ErrUnsupported, b.Base)
@@ -67,20 +68,6 @@ func (p *Partition) admit(batches []cluster.Batch) error {
 		end = b.Next
 	}
 	return nil
-}
-
-// bare reports whether all followers have empty logs that begin where ours does: only
-// then do they take a batch that begins before it, with the whole of which the log begins.
-func (p *Partition) bare() bool {
-	if p.end != p.start || p.end != p.fresh {
-		return false
-	}
-	for i := range p.followers {
-		if f := &p.followers[i]; f.owes >= 0 || f.holds == p.end && f.logStart != p.end {
-			return false
-		}
-	}
-	return true
 }
 
 // take puts a batch at the end of the log.

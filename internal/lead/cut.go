@@ -91,11 +91,8 @@ func (p *Partition) StartAt(offset int64) error {
 		return fmt.Errorf("%v: %w: a log with records at %v cannot start at %d", p.partition, cluster.ErrOutOfOrder,
 			cluster.Span{From: p.start, To: p.end}, offset)
 	}
-	if p.fresh = -1; offset > p.end { // else a follower may keep what lies below
-		p.fresh = offset
-	}
 	p.start, p.end, p.high, p.trimTo, p.window.low = offset, offset, offset, offset, offset
-	p.history, p.proven, p.changed = nil, true, true
+	p.history, p.proven, p.ceiling, p.changed = nil, true, -1, true
 	p.open = newTransactions(nil)
 	for i := range p.followers {
 		p.followers[i].holds = -1

@@ -53,7 +53,9 @@ func (p *Partition) Fetch(f Fetch) Answer {
 		code, diverging = judge(p.bounds(who), f)
 	}
 	a := p.answer(code)
-	a.Diverging = diverging
+	if a.Diverging = diverging; diverging.Epoch >= 0 { // all else in it the follower passes over
+		a.HighWatermark, a.LastStable, a.LogStart = -1, -1, -1
+	}
 	if p.phase == Gathering {
 		a.Hold = code == 0 && diverging.Epoch < 0
 	} else if code == 0 && diverging.Epoch < 0 {
@@ -71,12 +73,12 @@ func (p *Partition) answer(code int16) Answer {
 }
 
 func (p *Partition) bounds(f *follower) bounds {
-	return bounds{history: p.history, proven: p.proven, start: p.start, end: p.end, owes: f.owes}
+	return bounds{history: p.history, proven: p.proven, ceiling: p.ceiling, start: p.start, end: p.end, owes: f.owes}
 }
 
 // hear takes down where a follower is.
 func (p *Partition) hear(who *follower, f Fetch) {
-	who.heard, who.seen = true, p.now
+	who.heard, who.seen, who.via = true, p.now, f.Via
 	who.offset, who.sent, who.last, who.logStart = f.Offset, f.Offset, f.LastEpoch, f.LogStart
 	if who.owes >= f.Offset {
 		who.owes = -1
@@ -85,10 +87,15 @@ func (p *Partition) hear(who *follower, f Fetch) {
 
 // read puts records into an answer, or says where they are.
 func (p *Partition) read(a *Answer, who *follower, f Fetch) {
+	if f.Offset == p.start && f.LogStart < p.start {
+		// The first batch may begin before the log does. Only an empty log takes it, which the
+		// follower has once it has moved its log start, as it does on this answer.
+		return
+	}
 	if f.Offset < p.window.low {
 		a.Elsewhere = f.Offset
 		for i := range p.followers {
-			if o := &p.followers[i]; o.awaited(p.then()) && o.owes < 0 && o.holds > p.across(f.Offset) {
+			if o := &p.followers[i]; o.awaited(p.then()) && o.holds > p.across(f.Offset) {
 				a.Holders = append(a.Holders, Holder{Replica: o.id, End: o.holds})
 			}
 		}
@@ -157,12 +164,12 @@ func (p *Partition) gather() {
 		p.found = true
 		p.end, p.history = longest(p.followers, p.history)
 		p.end = max(p.end, p.start)
+		if latest, ok := p.history.Latest(); ok && !p.proven {
+			p.ceiling = latest.Epoch
+		}
 		p.proven = p.proven || p.end == p.start
 		p.high = min(p.high, p.end)
 		p.window.low = p.end
-		if everyStart(p.followers) == p.end {
-			p.fresh = p.end
-		}
 		p.oblige()
 	}
 	for i := range p.followers { // what they said is judged again, by what is known now

@@ -15,6 +15,7 @@ type follower struct {
 	last     int32 // epoch of its last batch then
 	logStart int64
 	seen     time.Time
+	via      *Watcher // of its session, nil without
 	// sent is how far it may have got with what it was answered: its log ends between
 	// offset and sent until it fetches again.
 	sent int64
@@ -38,9 +39,23 @@ func (f *follower) counts() int64 {
 	return f.holds
 }
 
+// lastSeen is when it fetched last, this partition or with its session.
+func (f *follower) lastSeen() time.Time {
+	if f.via == nil {
+		return f.seen
+	}
+	if beat := f.via.made.Add(time.Duration(f.via.beat.Load())); beat.After(f.seen) {
+		return beat
+	}
+	return f.seen
+}
+
+// leave ends what a session says for it.
+func (f *follower) leave() { f.seen, f.via = f.lastSeen(), nil }
+
 // awaited reports whether the follower is waited for: it is alive, and has fetched since
 // then.
-func (f *follower) awaited(then time.Time) bool { return f.live && f.seen.After(then) }
+func (f *follower) awaited(then time.Time) bool { return f.live && f.lastSeen().After(then) }
 
 // quorumEnd is the quorum-th largest of what followers hold, -1 when there are fewer.
 func quorumEnd(followers []follower, quorum int) int64 {

@@ -12,6 +12,7 @@ var noEpochEnd = cluster.EpochEnd{Epoch: cluster.NoEpoch, EndOffset: -1}
 type bounds struct {
 	history    epoch.History
 	proven     bool
+	ceiling    int32 // where the history is not known, epochs are not above it; -1 not known
 	start, end int64
 	owes       int64 // the follower's cut, -1 none
 }
@@ -28,8 +29,11 @@ func judge(b bounds, f Fetch) (code int16, diverging cluster.EpochEnd) {
 	if f.Offset < b.start {
 		return OffsetOutOfRange, noEpochEnd
 	}
+	unknown := len(b.history) == 0 || f.LastEpoch < b.history[0].Epoch
 	switch {
 	case f.LastEpoch < 0:
+	case unknown && b.ceiling >= 0 && f.LastEpoch > b.ceiling:
+		return 0, cluster.EpochEnd{Epoch: b.ceiling, EndOffset: f.Offset}
 	case len(b.history) == 0:
 		if b.proven && f.Offset > b.start { // nothing of it is ours
 			return 0, cluster.EpochEnd{Epoch: f.LastEpoch, EndOffset: b.start}

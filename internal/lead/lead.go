@@ -67,6 +67,9 @@ type Fetch struct {
 	// Strict: a first batch above MaxBytes is not given either.
 	Strict bool
 	Now    time.Time
+	// Via is the watcher of the session, if any: incremental fetches do not name what
+	// has not changed, and its Beat speaks for that.
+	Via *Watcher
 }
 
 // The error codes of an Answer, in Kafka's numbers.
@@ -84,10 +87,12 @@ type Answer struct {
 	HighWatermark int64
 	LastStable    int64
 	LogStart      int64
-	Diverging     cluster.EpochEnd // Epoch -1 when there is none
-	Records       [][]byte
-	Size          int
-	Release       func() // never nil
+	// Diverging is where the follower has to cut, Epoch -1 when it has not. It looks at
+	// nothing else in such an answer, which is -1 then: it has to be told again.
+	Diverging cluster.EpochEnd
+	Records   [][]byte
+	Size      int
+	Release   func() // never nil
 	// Elsewhere, when not negative, is an offset from which records have left the window:
 	// they have to be read from one of Holders, and none behind its End; the source has
 	// them up to End. Where a holder has none before its End, see Gap. What was read may be

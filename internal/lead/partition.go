@@ -34,12 +34,12 @@ type Partition struct {
 	// when another epoch has us gather again.
 	found     bool
 	proven    bool // the history is all there is, also when it is empty
+	ceiling   int32
 	history   epoch.History
 	start     int64        // of the log; at most high
 	trimTo    int64        // where the log start is to move when the high watermark lets it
 	high      int64        // the high watermark: only a cut takes it back
 	end       int64        // offset of the next append
-	fresh     int64        // where StartAt let the log begin, or an empty one was found; -1 nowhere
 	gap       cluster.Span // the last one that was told of; none of it lies behind the log end
 	window    window
 	open      transactions
@@ -65,8 +65,8 @@ func New(c Config) *Partition {
 	p := &Partition{
 		topic: c.Topic, partition: c.Partition, limit: c.Window, stamp: c.Stamp, idle: cmp.Or(c.Idle, 2*time.Second),
 		epoch: c.Epoch, quorum: c.Quorum, history: epoch.History(slices.Clone(c.History)),
-		proven: c.Proven || len(c.History) > 0,
-		fresh:  -1, start: c.LogStart, trimTo: c.LogStart, high: max(c.HighWatermark, c.LogStart), open: newTransactions(c.Open),
+		proven:  c.Proven || len(c.History) > 0,
+		ceiling: -1, start: c.LogStart, trimTo: c.LogStart, high: max(c.HighWatermark, c.LogStart), open: newTransactions(c.Open),
 	}
 	for _, id := range c.Followers {
 		p.followers = append(p.followers, newFollower(id))
@@ -143,6 +143,11 @@ func (p *Partition) Ignore(w *Watcher) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watchers = slices.DeleteFunc(p.watchers, func(o *Watcher) bool { return o == w })
+	for i := range p.followers {
+		if f := &p.followers[i]; f.via == w {
+			f.leave()
+		}
+	}
 }
 
 // Tick advances what depends on time: followers that fetch no more.

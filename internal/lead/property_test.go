@@ -183,13 +183,8 @@ func (w *world) hand(run []cluster.Batch, copies []stored) {
 
 // quorumHolds looks for the records below an offset where they have to be.
 func (w *world) quorumHolds(offset int64) {
-	n, last := 0, int64(-1)
-	for _, s := range w.truth.batches {
-		if s.next <= offset {
-			last = s.next
-		}
-	}
-	if last < 0 {
+	n, last := 0, w.solid(offset)
+	if last <= w.truth.start {
 		return
 	}
 	for _, b := range w.brokers {
@@ -200,6 +195,17 @@ func (w *world) quorumHolds(offset int64) {
 	if n < min(w.config.Quorum, len(w.brokers)) {
 		w.fail("records below %d are on %d followers, the quorum is %d of %d", offset, n, w.config.Quorum, len(w.brokers))
 	}
+}
+
+// solid is the end of the last batch that ends at an offset or before.
+func (w *world) solid(offset int64) int64 {
+	last := w.truth.start
+	for _, s := range w.truth.batches {
+		if s.next <= offset {
+			last = max(last, s.next)
+		}
+	}
+	return last
 }
 
 // copyTo is the log as if it ended at an offset, where a batch ends.
@@ -284,14 +290,14 @@ func (w *world) restart() {
 	}
 	w.high, w.config.HighWatermark = 0, 0
 	if w.dice.IntN(2) == 0 { // it was stored
-		w.high, w.config.HighWatermark = before.HighWatermark, before.HighWatermark
+		w.high, w.config.HighWatermark = w.solid(before.HighWatermark), before.HighWatermark
 	}
 	w.begin()
 	w.live()
 	w.note("restart, the high watermark was %d", before.HighWatermark)
-	w.settle(func() bool { return w.p.State().Phase == Leading })
+	w.pass(func() bool { return w.p.State().Phase == Leading }, true)
 	after := w.p.State()
-	if after.Next < before.HighWatermark || after.Next > before.Next {
+	if after.Next < w.solid(before.HighWatermark) || after.Next > before.Next {
 		w.fail("the log ended at %d, high watermark %d, and now at %d", before.Next, before.HighWatermark, after.Next)
 	}
 	// What only the window had is gone.
@@ -304,9 +310,22 @@ func (w *world) settle(is func() bool) {
 	for _, b := range w.brokers {
 		w.revive(b)
 	}
-	for range 3000 {
+	w.pass(is, false)
+}
+
+// pass lets time pass until something is so, and brokers come back when that helps.
+func (w *world) pass(is func() bool, help bool) {
+	for n := range 3000 {
 		if is() {
 			return
+		}
+		if help && n%500 == 499 {
+			for _, b := range w.brokers {
+				if b.down {
+					w.revive(b)
+					break
+				}
+			}
 		}
 		w.now = w.now.Add(10 * time.Millisecond)
 		w.p.Tick(w.now)
@@ -334,6 +353,11 @@ func (w *world) check() {
 		return // in restart: it is not known yet what was lost
 	}
 	w.quorumHolds(s.HighWatermark)
+	for _, e := range w.truth.epochs {
+		if got, want := w.p.EpochEnd(e.Epoch), w.truth.epochs.EndFor(e.Epoch, w.truth.end); got != want && w.config.Proven {
+			w.fail("epoch %d ends at %+v, want %+v of %v", e.Epoch, got, want, w.truth.epochs)
+		}
+	}
 	if s.LastStable > s.HighWatermark || s.LogStart > s.HighWatermark || s.HighWatermark > s.Next {
 		w.fail("%+v", s)
 	}

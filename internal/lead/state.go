@@ -55,7 +55,7 @@ func (p *Partition) State() State {
 		s.LogEnd = max(s.LogEnd, f.counts())
 		s.Followers = append(s.Followers, Follower{
 			Replica: f.id, Live: f.awaited(p.then()), Known: f.heard, Offset: f.offset, LogStart: f.logStart,
-			LastSeen: f.seen, Holds: f.holds, CaughtUp: p.found && f.awaited(p.then()) && f.holds >= p.high, Owes: f.owes,
+			LastSeen: f.lastSeen(), Holds: f.holds, CaughtUp: p.found && f.awaited(p.then()) && f.holds >= p.high, Owes: f.owes,
 		})
 	}
 	return s

@@ -1,9 +1,16 @@
 package lead
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // Watcher collects the partitions that may have a new answer for one fetch session.
 type Watcher struct {
+	made time.Time
+	beat atomic.Int64 // of the last Beat, since made
+
 	mu   sync.Mutex
 	wake chan struct{}
 	in   map[*Partition]struct{}
@@ -12,8 +19,12 @@ type Watcher struct {
 
 // NewWatcher has seen nothing yet.
 func NewWatcher() *Watcher {
-	return &Watcher{wake: make(chan struct{}, 1), in: map[*Partition]struct{}{}}
+	return &Watcher{made: time.Now(), wake: make(chan struct{}, 1), in: map[*Partition]struct{}{}}
 }
+
+// Beat says that the session was fetched in: a sign of life of the follower for all
+// partitions that it has fetched with this watcher (Fetch.Via).
+func (w *Watcher) Beat(now time.Time) { w.beat.Store(int64(now.Sub(w.made))) }
 
 // Wake is readable when there may be something to take.
 func (w *Watcher) Wake() <-chan struct{} { return w.wake }

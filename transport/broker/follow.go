@@ -111,15 +111,18 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 	now := time.Now()
 	look := func(f *followed, room int, first bool) entry { return c.look(ctx, s, f, now, room, first) }
 	for {
-		g := s.gather(look, terms.most)
-		if g.urgent || g.size >= max(terms.least, 1) || len(s.parts) == 0 || !now.Before(terms.deadline) {
+		g, err := s.gather(look, terms.most)
+		if err != nil {
+			return err
+		}
+		late := len(s.parts) == 0 || !now.Before(terms.deadline)
+		if late || g.ready(terms.least) {
 			g.told()
 			err := c.writer.write(c.conn, c.server.cfg.FrameTimeout, h.correlation, &fetchAnswer{version: h.version, session: s.id, entries: g.entries})
 			g.release()
 			return err
 		}
-		g.told()
-		g.release()
+		g.passed()
 		if err := c.park(ctx, s, terms.deadline); err != nil {
 			return err
 		}
@@ -137,13 +140,13 @@ func (c *client) look(ctx context.Context, s *fetchSession, f *followed, now tim
 		return e
 	}
 	ask := f.at
-	ask.Now, ask.Strict = now, !first
+	ask.Now, ask.Strict, ask.Via = now, !first, s.watcher
 	if int(ask.MaxBytes) > room {
 		ask.MaxBytes = int32(room)
 	}
 	a := p.Fetch(ask)
 	e.code, e.mark, e.stable, e.start, e.diverging = a.Code, a.HighWatermark, a.LastStable, a.LogStart, a.Diverging
-	e.records, e.size, e.release = a.Records, a.Size, a.Release
+	e.records, e.size, e.release, e.hold = a.Records, a.Size, a.Release, a.Hold
 	if a.Elsewhere < 0 || a.Code != 0 {
 		f.piece.drop()
 	} else if a.Size == 0 {
@@ -169,8 +172,6 @@ func (c *client) stranger(k fetchKey) int16 {
 	}
 	return codeUnknownTopicID
 }
-
-var errSuperseded = errors.New("the follower has begun another session")
 
 // park waits for news of a session until deadline. An error ends the connection: the
 // follower has hung up, or begun anew elsewhere.
@@ -249,10 +250,5 @@ func (c *client) followerAsks(ctx context.Context, h header) (bool, error) {
 	case *kmsg.OffsetForLeaderEpochRequest:
 		resp = c.server.epochEnds(req)
 	}
-	out := binary.BigEndian.AppendUint32(nil, uint32(h.correlation))
-	if resp.SetVersion(h.version); resp.IsFlexible() {
-		out = append(out, 0)
-	}
-	c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
-	return true, writeFrame(c.conn, resp.AppendTo(out))
+	return true, c.reply(h, resp, h.version)
 }

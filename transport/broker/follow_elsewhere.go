@@ -27,21 +27,23 @@ const (
 	retryRead    = time.Second
 )
 
-// lackingPiece is a piece of a log that a follower has to be given.
+// lackingPiece is a piece of a log that a follower has to be given: from the batch
+// that holds an offset on, or the next one.
 type lackingPiece struct {
-	topic         cluster.TopicID
-	name          cluster.Partition
-	offset, below int64 // batches from the one that holds offset on, and none behind below
-	max           int32
-	holders       []lead.Holder
+	topic  cluster.TopicID
+	name   cluster.Partition
+	offset int64
+	max    int32
 }
 
-// pieceReader reads a piece from a real replica: whole batches, and none when it has none.
-type pieceReader func(ctx context.Context, replica int32, p lackingPiece) ([]byte, error)
+// pieceReader reads a piece from a real replica, and the high watermark that it knows,
+// up to which it reads.
+type pieceReader func(ctx context.Context, replica int32, p lackingPiece) (b []byte, mark int64, err error)
 
 // piece is what was read for one partition. Only the session uses it.
 type piece struct {
 	offset  int64
+	answer  lead.Answer // that has led there
 	records []byte
 	give    func() // of the memory of records
 	reading bool
@@ -67,13 +69,14 @@ func (p *piece) land(l landed) {
 		p.retry, p.wanted = l.at.Add(retryRead), true
 		return
 	}
-	p.offset, p.records, p.give = l.offset, l.records, l.give
+	p.offset, p.answer, p.records, p.give = l.offset, l.answer, l.records, l.give
 }
 
 // landed is a read that has ended; without records it has failed.
 type landed struct {
 	of      *followed
 	offset  int64
+	answer  lead.Answer
 	records []byte
 	give    func()
 	at      time.Time
@@ -137,8 +140,8 @@ func newElsewhere(s *Server) *elsewhere {
 // read, or it begins to read. reads counts what runs until ctx ends.
 func (w *elsewhere) fill(ctx context.Context, reads *sync.WaitGroup, s *fetchSession, f *followed, a *lead.Answer, e *entry, room int, first bool) {
 	p := &f.piece
-	if p.records != nil && p.offset != f.at.Offset {
-		p.drop()
+	if p.records != nil && (p.offset != f.at.Offset || !f.led.Current(&p.answer)) {
+		p.drop() // he is elsewhere, or the log was cut since
 	}
 	switch {
 	case p.reading:
@@ -161,47 +164,61 @@ func (w *elsewhere) fill(ctx context.Context, reads *sync.WaitGroup, s *fetchSes
 	}
 	p.wanted, p.reading = false, true
 	topic, name := f.led.ID()
-	lacks := lackingPiece{topic: topic, name: name, offset: f.at.Offset, below: a.End, max: min(max(f.at.MaxBytes, 1), maxPiece), holders: a.Holders}
-	again := p.failed
+	r := reading{elsewhere: w, led: f.led, answer: *a, again: p.failed,
+		lackingPiece: lackingPiece{topic: topic, name: name, offset: f.at.Offset, max: min(max(f.at.MaxBytes, 1), maxPiece)}}
 	reads.Go(func() {
 		defer func() { <-w.slots }()
-		s.landed.put(w.read(ctx, f, lacks, again))
+		one := r.read(ctx)
+		one.of = f
+		s.landed.put(one)
 	})
 }
 
-// read tries the replicas that hold it one after the other, then the source. again
-// says that the last read failed as well, which is not logged twice.
-func (w *elsewhere) read(ctx context.Context, f *followed, p lackingPiece, again bool) landed {
-	out := landed{of: f, offset: p.offset}
-	held := int64(p.max)
-	if err := w.memory.take(ctx, held); err == nil {
-		out.records, err = w.find(ctx, p)
-		if err != nil && !again && ctx.Err() == nil {
-			w.server.cfg.Logger.Warn("a follower needs records that nobody gives", "topic", p.name.Topic, "partition", p.name.Partition,
-				"offset", p.offset, "error", err)
+// reading is one piece being read.
+type reading struct {
+	*elsewhere
+	lackingPiece
+	led    *lead.Partition
+	answer lead.Answer
+	again  bool // the last one failed as well, which is not logged twice
+}
+
+// read tries the replicas that hold it one after the other, then the source.
+func (r *reading) read(ctx context.Context) landed {
+	out := landed{offset: r.offset, answer: r.answer}
+	held := int64(r.max)
+	if err := r.memory.take(ctx, held); err == nil {
+		out.records, err = r.find(ctx)
+		if err != nil && !r.again && ctx.Err() == nil {
+			r.server.cfg.Logger.Warn("a follower needs records that nobody gives", "topic", r.name.Topic, "partition", r.name.Partition,
+				"offset", r.offset, "error", err)
 		}
 		if out.records == nil {
-			w.memory.give(held)
+			r.memory.give(held)
 		} else {
-			out.give = func() { w.memory.give(held) }
+			out.give = func() { r.memory.give(held) }
 		}
 	}
 	out.at = time.Now()
 	return out
 }
 
-func (w *elsewhere) find(ctx context.Context, p lackingPiece) ([]byte, error) {
-	errs := []error{fmt.Errorf("no replica of %v holds offset %d", p.name, p.offset)}
-	for _, h := range p.holders {
-		b, err := w.server.read(ctx, h.Replica, p)
-		if b = whole(b, p.offset, min(p.below, h.End)); err == nil && b != nil {
-			return b, nil
+func (r *reading) find(ctx context.Context) ([]byte, error) {
+	errs := []error{fmt.Errorf("%v offset %d: not on any replica", r.name, r.offset)}
+	for _, h := range r.answer.Holders {
+		b, mark, err := r.server.read(ctx, h.Replica, r.lackingPiece)
+		switch found := whole(b, r.offset, h.End); {
+		case err == nil && found != nil:
+			return found, nil
+		case err == nil && len(b) == 0 && mark >= h.End && r.led.Current(&r.answer):
+			r.led.Gap(r.offset, h.End) // there never was one
+			return nil, nil
 		}
 		errs = append(errs, fmt.Errorf("replica %d: %w", h.Replica, cmp.Or(err, errNothing)))
 	}
-	if w.server.cfg.Refill != nil {
-		b, err := w.server.cfg.Refill(ctx, p.topic, p.name.Partition, p.offset, p.max)
-		if b = whole(b, p.offset, p.below); err == nil && b != nil {
+	if r.server.cfg.Refill != nil {
+		b, err := r.server.cfg.Refill(ctx, r.topic, r.name.Partition, r.offset, r.max)
+		if b = whole(b, r.offset, r.answer.End); err == nil && b != nil {
 			return b, nil
 		}
 		errs = append(errs, fmt.Errorf("source: %w", cmp.Or(err, errNothing)))
@@ -237,10 +254,10 @@ func whole(b []byte, offset, below int64) []byte {
 
 // readReplica reads as a consumer does, which replicas that do not lead answer from
 // version 11 on (KIP-392), up to the high watermark they know.
-func (m *Membership) readReplica(ctx context.Context, replica int32, p lackingPiece) ([]byte, error) {
+func (m *Membership) readReplica(ctx context.Context, replica int32, p lackingPiece) ([]byte, int64, error) {
 	conn, err := m.brokers.Conn(ctx, replica, "replica")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxBytes, req.SessionEpoch = p.max, -1
@@ -252,16 +269,16 @@ func (m *Membership) readReplica(ctx context.Context, replica int32, p lackingPi
 	req.Topics = append(req.Topics, topic)
 	resp, err := conn.Do(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	answer := resp.(*kmsg.FetchResponse)
 	if err := wire.CodeError(answer.ErrorCode); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range answer.Topics {
 		for _, got := range answer.Topics[i].Partitions {
-			return got.RecordBatches, wire.CodeError(got.ErrorCode)
+			return got.RecordBatches, got.HighWatermark, wire.CodeError(got.ErrorCode)
 		}
 	}
-	return nil, errNothing
+	return nil, 0, errNothing
 }

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,6 +38,8 @@ type followed struct {
 	piece       piece
 }
 
+var errSuperseded = errors.New("the follower has begun another session")
+
 const (
 	untold   = int64(-1) // what he knows is not known: he is told at the next occasion
 	unlooked = int64(-2) // of a fetch without a session: told with the answer, whenever that comes
@@ -65,7 +69,10 @@ type fetchSession struct {
 	taken   []*lead.Partition
 	landed  landing
 
-	gone chan struct{} // closed when somebody else has ended the session
+	gone chan struct{} // closed when the follower has begun anew
+
+	looks   sync.Mutex // held by a gather
+	retired bool       // no more looks: the follower may be elsewhere by now
 
 	// Of fetchSessions, and guarded by its mu.
 	busy, dropped bool
@@ -80,8 +87,9 @@ func newFetchSession(replica int32, byName bool) *fetchSession {
 	}
 }
 
-// update takes in what a request names.
-func (s *fetchSession) update(req *kmsg.FetchRequest) {
+// update takes in what a request names, and says which partitions are new, and which
+// are forgotten.
+func (s *fetchSession) update(req *kmsg.FetchRequest) (added, gone []fetchKey) {
 	first := untold
 	if s.id == 0 {
 		first = unlooked
@@ -96,6 +104,7 @@ func (s *fetchSession) update(req *kmsg.FetchRequest) {
 			if f == nil {
 				f = &followed{fetchKey: key, mark: first, start: first}
 				s.parts[key] = f
+				added = append(added, key)
 			}
 			f.at = lead.Fetch{Replica: s.replica, CurrentEpoch: p.CurrentLeaderEpoch, Offset: p.FetchOffset,
 				LastEpoch: p.LastFetchedEpoch, LogStart: p.LogStartOffset, MaxBytes: p.PartitionMaxBytes}
@@ -106,9 +115,12 @@ func (s *fetchSession) update(req *kmsg.FetchRequest) {
 	for i := range req.ForgottenTopics {
 		t := &req.ForgottenTopics[i]
 		for _, n := range t.Partitions {
-			s.forget(fetchKey{t.TopicID, t.Topic, n})
+			key := fetchKey{t.TopicID, t.Topic, n}
+			s.forget(key)
+			gone = append(gone, key)
 		}
 	}
+	return added, gone
 }
 
 func (s *fetchSession) enqueue(f *followed) {
@@ -144,6 +156,15 @@ func (s *fetchSession) watch(f *followed, p *lead.Partition) {
 	}
 }
 
+// retire has no look begin any more, and waits for one that has. What the follower
+// said in this session must not be told to a partition behind what he says in another.
+func (s *fetchSession) retire() {
+	close(s.gone)
+	s.looks.Lock()
+	defer s.looks.Unlock()
+	s.retired = true
+}
+
 // close ends it for good.
 func (s *fetchSession) close() {
 	for k := range s.parts {
@@ -162,19 +183,20 @@ type entry struct {
 	records             [][]byte
 	size                int
 	release             func()
+	hold                bool // nothing is to be said yet
 }
 
 func (e *entry) diverges() bool { return e.diverging.Epoch >= 0 }
 
 // news reports that the follower does not know this yet.
 func (e *entry) news() bool {
-	return e.size > 0 || e.code != 0 || e.diverges() || e.mark != e.of.mark || e.start != e.of.start
+	return !e.hold && (e.size > 0 || e.code != 0 || e.diverges() || e.mark != e.of.mark || e.start != e.of.start)
 }
 
 // waits reports that it may wait for more: there is no error, no cut, and no high
 // watermark to be passed on, which others are waiting for.
 func (e *entry) waits() bool {
-	told := e.of.mark == unlooked || e.mark == e.of.mark && e.start == e.of.start
+	told := e.hold || e.of.mark == unlooked || e.mark == e.of.mark && e.start == e.of.start
 	return e.code == 0 && !e.diverges() && told
 }
 
@@ -183,19 +205,19 @@ type gathering struct {
 	entries []entry
 	size    int  // of the records
 	urgent  bool // not to be waited with
-}
-
-func (g *gathering) release() {
-	for i := range g.entries {
-		g.entries[i].release()
-	}
-	g.entries, g.size = nil, 0
+	held    bool // what has to be said of a partition is not known yet
 }
 
 // gather looks at what may have changed, and takes of the records what fits into
 // limit, the first batch in any case. look says what there is of a partition in so
-// many bytes; first allows it more for a batch that is larger.
-func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry, limit int) (g gathering) {
+// many bytes; first allows it more for a batch that is larger. The error is that
+// the session is retired.
+func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry, limit int) (g gathering, err error) {
+	s.looks.Lock()
+	defer s.looks.Unlock()
+	if s.retired {
+		return g, errSuperseded
+	}
 	s.collect()
 	queue := s.queue
 	s.queue = s.spare[:0]
@@ -218,7 +240,7 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 		case !first || f.piece.wanted: // there may be a batch that had no room
 			s.enqueue(f)
 		}
-		g.urgent = g.urgent || !e.waits()
+		g.urgent, g.held = g.urgent || !e.waits(), g.held || s.full && e.hold
 		if s.full || e.news() {
 			g.size += e.size
 			g.entries = append(g.entries, e)
@@ -231,7 +253,7 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 	for _, f := range back {
 		s.enqueue(f)
 	}
-	return g
+	return g, nil
 }
 
 // collect queues what has news.
@@ -252,12 +274,38 @@ func (s *fetchSession) collect() {
 	}
 }
 
+// ready reports that it is worth an answer before the time is over.
+func (g *gathering) ready(least int) bool { return !g.held && (g.urgent || g.size >= max(least, 1)) }
+
 // told notes what the follower knows with this answer.
 func (g *gathering) told() {
 	for i := range g.entries {
 		e := &g.entries[i]
+		if e.hold { // only a full answer has it at all
+			e.code = lead.NotLeader
+		}
 		if e.of.mark, e.of.start = e.mark, e.start; e.code != 0 {
-			e.of.mark = untold // so that he is told when the error is gone
+			e.of.mark = untold // so that he is told when that is over
 		}
 	}
+}
+
+// passed gives up what was found and is not answered yet. From now on what is new to
+// a fetch without a session is what differs from this.
+func (g *gathering) passed() {
+	for i := range g.entries {
+		e := &g.entries[i]
+		if e.release(); e.of.mark == unlooked && !e.hold {
+			e.of.mark, e.of.start = e.mark, e.start
+		}
+	}
+	g.entries, g.size = nil, 0
+}
+
+// release is for when the answer is written.
+func (g *gathering) release() {
+	for i := range g.entries {
+		g.entries[i].release()
+	}
+	g.entries, g.size = nil, 0
 }

@@ -34,10 +34,20 @@ type fetchSessions struct {
 	mu       sync.Mutex
 	all      map[int32]*fetchSession
 	followed int
+	owners   map[owned]*fetchSession
 	swept    time.Time
 }
 
-func newFetchSessions() *fetchSessions { return &fetchSessions{all: make(map[int32]*fetchSession)} }
+// owned is a partition of a follower. One session at most may speak for it: the one
+// that he began last.
+type owned struct {
+	replica int32
+	fetchKey
+}
+
+func newFetchSessions() *fetchSessions {
+	return &fetchSessions{all: make(map[int32]*fetchSession), owners: make(map[owned]*fetchSession)}
+}
 
 // begin gives the session of a request, with what the request names taken in, to one
 // user until end: a new one for a full fetch, or the one that is named. A code is the
@@ -77,7 +87,7 @@ func (s *fetchSessions) begin(req *kmsg.FetchRequest, replica int32, now time.Ti
 		return nil, codeSessionNotFound
 	}
 	if len(session.parts) == 0 {
-		s.drop(session)
+		delete(s.all, session.id)
 		session.id = 0
 	}
 	return session, 0
@@ -86,9 +96,26 @@ func (s *fetchSessions) begin(req *kmsg.FetchRequest, replica int32, now time.Ti
 // use needs mu.
 func (s *fetchSessions) use(session *fetchSession, req *kmsg.FetchRequest, now time.Time) {
 	session.busy, session.used = true, now
-	session.update(req)
+	session.watcher.Beat(now)
+	added, gone := session.update(req)
+	for _, k := range added {
+		key := owned{session.replica, k}
+		if old := s.owners[key]; old != session {
+			s.drop(old)
+		}
+		s.owners[key] = session
+	}
+	for _, k := range gone { // also one that was named in the same request
+		s.disown(session, k)
+	}
 	s.followed += len(session.parts) - session.counted
 	session.counted = len(session.parts)
+}
+
+func (s *fetchSessions) disown(session *fetchSession, k fetchKey) {
+	if key := (owned{session.replica, k}); s.owners[key] == session {
+		delete(s.owners, key)
+	}
 }
 
 // number finds a free one; it needs mu.
@@ -106,8 +133,10 @@ func (s *fetchSessions) end(session *fetchSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	session.busy = false
-	if session.dropped || session.id == 0 {
+	if session.dropped {
 		s.close(session)
+	} else if session.id == 0 {
+		s.drop(session)
 	}
 }
 
@@ -116,9 +145,13 @@ func (s *fetchSessions) drop(session *fetchSession) {
 	if session == nil || session.dropped {
 		return
 	}
-	delete(s.all, session.id)
-	session.dropped = true
-	close(session.gone)
+	if session.dropped = true; s.all[session.id] == session {
+		delete(s.all, session.id)
+	}
+	for k := range session.parts {
+		s.disown(session, k)
+	}
+	session.retire()
 	if !session.busy {
 		s.close(session)
 	}

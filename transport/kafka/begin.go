@@ -50,7 +50,8 @@ func (c *Cluster) begin(s fetcher.Stretch, k *look, expiry time.Duration) fetche
 		end.Err = at(s.Partition, cluster.ErrFenced)
 		return end
 	}
-	l.takeTurn(k.turn(), s.Owner)
+	id, known := k.turn()
+	l.takeTurn(id, known, s.Owner)
 	l.sequenced = v.known || v.stamp != 0 || l.id == v.id && l.sequenced
 	l.id, l.broker, l.expiry, l.err, l.refusing = v.id, k.leader.Broker, expiry, nil, false
 	l.shift, l.doubtful, l.marks, l.fill = v.shift, 0, k.marks, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,7 +86,7 @@ func slowly(t *testing.T, f *kfake.Cluster, key kmsg.Key) (let, all func()) {
 // A hole of three runs is one to whoever looks, and is seen to be filled.
 func TestFillingOfHoles(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(*Config)) {
-		const long = 5 * phantomRecords
+		const long = 3 * phantomRecords
 		f := fake(t, 1, "t", 1)
 		c := open(t, f.ListenAddrs(), way)
 		if g, ok := c.Filling(p0); ok {
@@ -140,10 +141,9 @@ func TestFillingOfAStart(t *testing.T) {
 	go func() { ended <- c.StartAt(within(t, 30*time.Second), stretchOf(p0), to, nil) }()
 	var seen []int64
 	until(t, func() bool { _, ok := c.Filling(p0); return ok })
-	for len(seen) < 10 {
-		g, ok := c.Filling(p0)
-		if !ok || g.From != 0 || g.To != to || g.Bytes != int64(float64(to)*fillerCost.bytes) || g.Until.IsZero() {
-			t.Fatalf("%+v, %v", g, ok)
+	for g, ok := c.Filling(p0); ok; g, ok = c.Filling(p0) {
+		if g.From != 0 || g.To != to || g.Bytes != int64(float64(to)*fillerCost.bytes) || g.Until.IsZero() {
+			t.Fatalf("%+v", g)
 		}
 		seen = append(seen, g.At)
 		until(t, func() bool { let(); h, ok := c.Filling(p0); return !ok || h.At > g.At })
@@ -151,12 +151,8 @@ func TestFillingOfAStart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	var want []int64
-	for at := int64(0); at < to; at += fillerRecords {
-		want = append(want, at)
-	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("(-want +got): %s", diff)
+	if !slices.IsSorted(seen) || len(seen) < 4 || seen[0] != 0 || seen[1]%fillerRecords != 0 {
+		t.Errorf("seen at %v", seen)
 	}
 	if g, ok := c.Filling(p0); ok {
 		t.Errorf("after it: %+v", g)

@@ -246,7 +246,7 @@ func TestRealLateMarkers(t *testing.T) {
 			"behind":      late,
 			"the last":    {p: p, broker: late.broker, marks: late.marks, turn: late.turn, next: 13, to: 14},
 			"at the end":  {p: p, broker: late.broker, marks: late.marks, turn: late.turn, next: 19, to: 25},
-			"in our turn": {p: p, broker: late.broker, marks: late.marks, turn: int16(b.lane(p).turn), next: 12, to: 13},
+			"in our turn": {p: p, broker: late.broker, marks: late.marks, turn: b.lane(p).turn, next: 12, to: 13},
 		} {
 			a.generation().scribe(m.broker).round(ctx, &m)
 			if m.judge(); !errors.Is(m.err, cluster.ErrFenced) {

@@ -60,12 +60,41 @@ func (m *brokerModel) data(v verdict, n int64, epoch int16, seq int32) bool {
 	return true
 }
 
-func (m *brokerModel) markers(n int64, turn int32) {
-	for range n {
-		id, coordinator := m.marks.at(m.end)
-		m.states[id] = producerState{id: id, epoch: turn, lastSeq: -1, coordinator: coordinator}
-		m.add(1, tail{producerID: id, epoch: int16(turn), baseSequence: -1, control: true, coordinator: coordinator})
+// marker appends one, and reports whether the broker takes it.
+func (m *brokerModel) marker(id int64, epoch, coordinator int32) bool {
+	if s, known := m.states[id]; known && (epoch < s.epoch || coordinator < s.coordinator) {
+		return false
 	}
+	m.states[id] = producerState{id: id, epoch: epoch, lastSeq: -1, coordinator: coordinator}
+	m.add(1, tail{producerID: id, epoch: int16(epoch), baseSequence: -1, control: true, coordinator: coordinator})
+	return true
+}
+
+// markers appends some as a worker does that has just begun, or goes on in its turn.
+func (m *brokerModel) markers(n int64, r *rand.Rand) (ok bool) {
+	l := lane{marks: m.marks}
+	id, known := m.evidence().turn()
+	if l.takeTurn(id, known, r.Int32N(5)); known >= 0 && r.IntN(2) == 0 {
+		l.turn.epoch, l.turn.held = known, true
+	}
+	ok = true
+	for k, to := l.marking(cluster.Batch{Base: m.end, Next: m.end + n}), m.end+n; k.next < to && ok; {
+		ok = m.round(&k, n)
+	}
+	return ok
+}
+
+// round carries out one round of a gap, and reports whether the broker takes all of it.
+func (m *brokerModel) round(k *marking, room int64) bool {
+	k.begin(room)
+	for n := range k.sent {
+		if at := k.marker(k.next + n); !m.marker(at.ProducerID, int32(at.ProducerEpoch), at.CoordinatorEpoch) {
+			k.code = transactionCoordinatorFenced
+		}
+	}
+	k.end = m.end
+	k.judge()
+	return k.err == nil
 }
 
 // step does something at random with the log; it reports whether the broker took it.
@@ -77,7 +106,7 @@ func (m *brokerModel) step(r *rand.Rand, v verdict, strangers bool) bool {
 		ok = m.data(v, n, 0, sequence(m.end-v.shift))
 	case k < 8:
 		what = "markers"
-		m.markers(n, m.evidence().turn()+int32(r.IntN(2)))
+		ok = m.markers(n, r)
 	case k == 8 && strangers:
 		what, m.strange = "others", true
 		m.add(n, tail{producerID: -1, epoch: -1, baseSequence: -1})
@@ -95,7 +124,7 @@ func (m *brokerModel) step(r *rand.Rand, v verdict, strangers bool) bool {
 func TestJudgeAnyEnding(t *testing.T) {
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		from := []int64{0, 100, lowBits - 7, 3 << 31, 5_000_000_000}[r.IntN(5)]
+		from := []int64{0, 100, lowBits - 7, 1<<markBits - 7, 3 << 31, 5_000_000_000}[r.IntN(6)]
 		m := newBrokerModel(from)
 		for range 12 {
 			if r.IntN(8) == 0 && !m.strange && !m.stopped { // the age of the records, or the head is trimmed

@@ -54,8 +54,7 @@ type lane struct {
 	// on add to shift.
 	sequenced bool
 	marks     markIDs
-	turn      int32 // producer epoch of this worker's markers
-	held      bool  // the broker knows turn, and no one who has an earlier one gets through
+	turn      turn
 	doubtful  int64 // markers that may have landed
 	refusing  bool  // runs are refused, what was queued before goes on
 	stamp     int64 // timestamp of the last batch queued or found, what fills a gap behind it carries it too

@@ -18,10 +18,10 @@ import (
 //   - behind the markers the log end is looked at, on the same connection;
 //   - what is not known to have landed is never sent again: Ends looks first, and once
 //     more after a moment;
-//   - a worker that begins has a higher producer epoch than the one before: its turn. Its
-//     first marker is written alone. When it stands, the broker refuses all that earlier
-//     ones may still have on the way (INVALID_PRODUCER_EPOCH), and it refuses in any case
-//     markers that belong before the last one (TRANSACTION_COORDINATOR_FENCED).
+//   - a worker that begins has a turn of its own, and writes its first marker alone. When
+//     it stands, the broker refuses all that earlier ones may still have on the way
+//     (INVALID_PRODUCER_EPOCH), and it refuses in any case markers that belong before the
+//     last one (TRANSACTION_COORDINATOR_FENCED).
 //
 // Every other outcome stops the lane, and what Ends finds decides.
 
@@ -30,8 +30,7 @@ type marking struct {
 	p      cluster.Partition
 	broker int32
 	marks  markIDs
-	turn   int16
-	alone  bool // the next marker is written alone
+	turn   turn
 	next   int64
 	to     int64
 
@@ -44,16 +43,18 @@ type marking struct {
 
 // marking is what fills a hole, begun by a lane that is idle.
 func (l *lane) marking(hole cluster.Batch) marking {
-	return marking{p: l.p, broker: l.broker, marks: l.marks, turn: int16(l.turn), alone: !l.held, next: hole.Base, to: hole.Next}
+	return marking{p: l.p, broker: l.broker, marks: l.marks, turn: l.turn, next: hole.Base, to: hole.Next}
 }
 
-// takeTurn chooses the producer epoch of the markers of a stretch that begins, or goes
-// on. known is the broker's. Two workers that begin at the same moment differ in owner.
-func (l *lane) takeTurn(known, owner int32) {
-	if l.held && l.doubtful == 0 && known == l.turn {
-		return
+// begin begins a round in which there is room for some markers. The first one of a turn
+// goes out alone, and no two ids together.
+func (m *marking) begin(room int64) {
+	m.began, m.code, m.end, m.err = time.Now(), 0, -1, nil
+	m.turn = m.turn.with(m.marks.at(m.next))
+	m.sent = min(room, m.to-m.next, m.marks.end(m.next)-m.next)
+	if !m.turn.held {
+		m.sent = 1
 	}
-	l.turn, l.held = min(known+1+max(owner, 0)&3, turns), false
 }
 
 // mark fills a hole. The lane is not idle meanwhile, and stops between two rounds when
@@ -105,7 +106,7 @@ func (l *lane) marked(m *marking) {
 		l.shift += m.next - l.end
 	}
 	l.filled.add(l.end, m.next, m.began, time.Now())
-	l.end, l.looked, l.held = m.next, m.began, true
+	l.end, l.looked, l.turn = m.next, m.began, m.turn
 }
 
 // judge decides about a round.
@@ -132,7 +133,7 @@ func (m *marking) judge() {
 	case m.end != span.To:
 		wrong(cluster.ErrOutOfOrder, "behind %d markers the log ends at %d", m.sent, m.end)
 	default:
-		m.next, m.alone = span.To, false
+		m.next, m.turn.held = span.To, true
 	}
 }
 

@@ -41,26 +41,37 @@ func prefix(kind, mirror string, topic cluster.TopicID, partition int32) int64 {
 }
 
 // markIDs are the producer ids of the markers that fill gaps: another hash of the same
-// things, and as the tag the upper bits of the offset a marker belongs at. Its lower 31
-// are the coordinator epoch. So a marker says where it belongs, and a broker, which
-// takes no lower coordinator epoch after a higher one, refuses one that comes too late.
+// things, and as the tag the upper bits of the offset a marker belongs at. Its lower 26 and
+// the marker's rank (see turn) are the coordinator epoch. So a marker says where it belongs,
+// and a broker, which takes no lower coordinator epoch after a higher one, refuses one that
+// comes too late.
 type markIDs int64
 
-const lowBits = 1<<31 - 1
+const (
+	lowBits  = 1<<31 - 1
+	markBits = 31 - rankBits
+)
 
 func marksOf(mirror string, topic cluster.TopicID, partition int32) markIDs {
-	return markIDs(prefix("clustermirror marker id 1\x00", mirror, topic, partition))
+	return markIDs(prefix("clustermirror marker id 2\x00", mirror, topic, partition))
 }
 
-func (m markIDs) at(offset int64) (id int64, coordinatorEpoch int32) {
-	return int64(m) | offset>>31&tagMask, int32(offset & lowBits)
+// at is the id of the marker at an offset.
+func (m markIDs) at(offset int64) int64 { return int64(m) | offset>>markBits&tagMask }
+
+// end is the first offset whose marker has a higher id than the one at offset.
+func (m markIDs) end(offset int64) int64 { return (offset>>markBits + 1) << markBits }
+
+// epoch is the coordinator epoch of the marker at an offset.
+func (m markIDs) epoch(offset int64, rank int32) int32 {
+	return int32(offset&(1<<markBits-1))<<rankBits | rank
 }
 
 func (m markIDs) has(id int64) bool { return id&^tagMask == int64(m) }
 
 // belongs is the offset of a marker.
 func (m markIDs) belongs(id int64, coordinatorEpoch int32) int64 {
-	return id&tagMask<<31 | int64(coordinatorEpoch)
+	return id&tagMask<<markBits | int64(coordinatorEpoch>>rankBits)
 }
 
 // stretch is the id of the stretch that starts at an offset.

@@ -84,10 +84,7 @@ func (s *scribe) lead(ctx context.Context) {
 func (s *scribe) write(ctx context.Context, ms []*marking) {
 	share := int64(max(1, roundMarkers/len(ms)))
 	for _, m := range ms {
-		m.began, m.code, m.end, m.err = time.Now(), 0, -1, nil
-		if m.sent = min(share, m.to-m.next); m.alone {
-			m.sent = 1
-		}
+		m.begin(share)
 	}
 	conn, err := s.c.conn(ctx, s.broker, slotMarkers)
 	if err != nil {
@@ -130,8 +127,8 @@ func markerRequests(ms []*marking) []*kmsg.WriteTxnMarkersRequest {
 // takes nothing for committed.
 func (m *marking) marker(offset int64) kmsg.WriteTxnMarkersRequestMarker {
 	k := kmsg.NewWriteTxnMarkersRequestMarker()
-	k.ProducerID, k.CoordinatorEpoch = m.marks.at(offset)
-	k.ProducerEpoch = m.turn
+	k.ProducerID, k.ProducerEpoch = m.turn.id, int16(m.turn.epoch)
+	k.CoordinatorEpoch = m.marks.epoch(offset, m.turn.rank())
 	t := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
 	t.Topic, t.Partitions = m.p.Topic, []int32{m.p.Partition}
 	k.Topics = append(k.Topics, t)

@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"math"
-
 	"github.com/clustermirror/mirror/cluster"
 )
 
@@ -204,19 +202,15 @@ func (e evidence) unused(id int64) int64 {
 
 // turn is the producer epoch of the last marker that the broker remembers, or that the
 // log ends with, among those with the id of the next one; -1: there is none.
-func (e evidence) turn() int32 {
-	id, _ := e.marks.at(e.logEnd)
-	turn := int32(-1)
+func (e evidence) turn() (id int64, known int32) {
+	id, known = e.marks.at(e.logEnd), -1
 	for _, s := range e.markers {
 		if s.id == id {
-			turn = max(turn, s.epoch)
+			known = max(known, s.epoch)
 		}
 	}
 	if t := e.last; t != nil && t.producerID == id {
-		turn = max(turn, int32(t.epoch))
+		known = max(known, int32(t.epoch))
 	}
-	return turn
+	return id, known
 }
-
-// turns is how many turns an id has: producer epochs do not go further.
-const turns = math.MaxInt16
