@@ -69,7 +69,7 @@ func replicas(req *kmsg.FetchRequest, has ...string) *kmsg.FetchResponse {
 }
 
 // told gives what an answer says of each topic.
-func told(resp *kmsg.FetchResponse) map[string]string {
+func fetchTold(resp *kmsg.FetchResponse) map[string]string {
 	out := make(map[string]string)
 	for _, topic := range resp.Topics {
 		name := topic.Topic
@@ -128,7 +128,7 @@ func TestConsume(t *testing.T) {
 			near, secret := `error 0, "near from 150", to 190`, `error 29, "", to -1`
 			late := `error 0, "", to 200` // the real broker lags: it is empty, and no reason to begin anew
 			first := do(t, conn, version, req).(*kmsg.FetchResponse)
-			if diff := cmp.Diff(map[string]string{"near": near, "far": `error 0, "", to 200`, "late": late, "secret": secret}, told(first)); diff != "" {
+			if diff := cmp.Diff(map[string]string{"near": near, "far": `error 0, "", to 200`, "late": late, "secret": secret}, fetchTold(first)); diff != "" {
 				t.Error("first answer: ", diff)
 			}
 			if (first.SessionID != 0) != (version >= 7) {
@@ -139,7 +139,7 @@ func TestConsume(t *testing.T) {
 				req.SessionID, req.SessionEpoch = first.SessionID, 1
 			}
 			second := do(t, conn, version, req).(*kmsg.FetchResponse)
-			if diff := cmp.Diff(map[string]string{"near": near, "far": `error 0, "far from 160", to 190`, "late": late, "secret": secret}, told(second)); diff != "" {
+			if diff := cmp.Diff(map[string]string{"near": near, "far": `error 0, "far from 160", to 190`, "late": late, "secret": secret}, fetchTold(second)); diff != "" {
 				t.Error("second answer: ", diff)
 			}
 			if second.SessionID != first.SessionID || asked.Load() != 1 {
@@ -157,7 +157,7 @@ func TestJavaIsRedirected(t *testing.T) {
 	hello.ClientSoftwareName, hello.ClientSoftwareVersion = javaSoftware, "4.4.0"
 	do(t, conn, 3, hello)
 	for range 2 {
-		got := told(do(t, conn, 12, fetches(12, map[string]int64{"near": 150, "far": 160})).(*kmsg.FetchResponse))
+		got := fetchTold(do(t, conn, 12, fetches(12, map[string]int64{"near": 150, "far": 160})).(*kmsg.FetchResponse))
 		if diff := cmp.Diff(map[string]string{"near": `error 0, "near from 150", to 190`, "far": `error 0, "", to 200, elsewhere`}, got); diff != "" {
 			t.Error(diff)
 		}
@@ -173,7 +173,7 @@ func TestOtherEpochs(t *testing.T) {
 		_, conn, _ := consumeTest(t)
 		req := fetches(12, map[string]int64{"far": 160})
 		req.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
-		if got := told(do(t, conn, 12, req).(*kmsg.FetchResponse)); got["far"] != fmt.Sprintf(`error %d, "", to -1`, code) {
+		if got := fetchTold(do(t, conn, 12, req).(*kmsg.FetchResponse)); got["far"] != fmt.Sprintf(`error %d, "", to -1`, code) {
 			t.Errorf("epoch %d: %v", epoch, got)
 		}
 	}
@@ -184,7 +184,7 @@ func TestReplicasOfClients(t *testing.T) {
 	_, conn, _ := consumeTest(t)
 	req := fetches(12, map[string]int64{"far": 160})
 	req.ReplicaID = 5
-	if got := told(do(t, conn, 12, req).(*kmsg.FetchResponse)); got["far"] != `error 6, "", to -1` {
+	if got := fetchTold(do(t, conn, 12, req).(*kmsg.FetchResponse)); got["far"] != `error 6, "", to -1` {
 		t.Error(got)
 	}
 }
@@ -197,7 +197,7 @@ func TestWaits(t *testing.T) {
 	req := fetches(10, map[string]int64{"gathering": 0})
 	req.MaxWaitMillis = 300
 	began := time.Now()
-	got := told(do(t, conn, 10, req).(*kmsg.FetchResponse))
+	got := fetchTold(do(t, conn, 10, req).(*kmsg.FetchResponse))
 	if took := time.Since(began); got["gathering"] != `error 0, "", to -1` || took < 250*time.Millisecond || took > 20*time.Second {
 		t.Errorf("%v after %v", got, took)
 	}
