@@ -29,6 +29,7 @@ func (m *Mirror) alignAll(ctx context.Context, ts []task) {
 			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
 			m.compared.Store(t.rec.Partition, struct{}{})
+			m.grounds.Store(t.rec.Partition, a.There)
 			m.post(t, coordinator.Event{
 				Kind: coordinator.EventAligned, How: a.How, Epochs: epochs(a), Unproven: a.Unproven, Sources: a.sources,
 			})

@@ -143,6 +143,7 @@ func (m *Mirror) afterCut(ctx context.Context, ts []task) {
 			m.going.Delete(t.rec.Partition)
 			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
 			m.compared.Store(t.rec.Partition, struct{}{})
+			m.grounds.Store(t.rec.Partition, a.There)
 			m.post(t, coordinator.Event{Kind: coordinator.EventCutDone, Epochs: epochs(a), Unproven: a.Unproven})
 		}
 	})

@@ -67,6 +67,7 @@ type Mirror struct {
 	rebuilding underWay // by topic, as partition -1
 	fetching   fetching
 	nameless   sync.Once     // a source without topic ids was warned of
+	grounds    sync.Map      // of cluster.Partition: the cluster.TopicID of the destination's topic whose log is known
 	compared   sync.Map      // of cluster.Partition: its logs were compared, and are to be fetched next
 	going      sync.Map      // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
 	kick       chan struct{} // asks for a sync of topics now

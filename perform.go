@@ -102,10 +102,11 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		}
 		board := m.boards.get(t.rec.Partition)
 		known := board.LogEnd.Load()
-		if known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart {
+		if known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart || m.anew(t.rec.Partition, e.TopicID) {
 			strangers = append(strangers, t)
 			continue
 		}
+		m.grounds.Store(t.rec.Partition, e.TopicID)
 		_, compared := m.compared.LoadAndDelete(t.rec.Partition)
 		if t.rec.TopicID.IsZero() && !compared && e.LogEnd > e.LogStart {
 			nameless = append(nameless, t)
@@ -129,6 +130,13 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		strangers[i].rec.Unproven = true // another worker may have seen epochs that are not on this record
 	}
 	m.fetchCompared(ctx, append(strangers, nameless...))
+}
+
+// anew reports that the destination's topic is not the one whose log is known: it was made
+// anew while nothing was copied, and its log may be as long as the one before.
+func (m *Mirror) anew(p cluster.Partition, id cluster.TopicID) bool {
+	was, known := m.grounds.Load(p)
+	return known && was != cluster.TopicID{} && !id.IsZero() && was != id
 }
 
 // ahead reports that the last epoch on record begins where the log ends, or behind: the
@@ -180,6 +188,7 @@ func (m *Mirror) fetchCompared(ctx context.Context, ts []task) {
 			return
 		}
 		m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
+		m.grounds.Store(t.rec.Partition, a.There)
 		assign := func(err error) {
 			if err != nil {
 				m.report(t, coordinator.EventFailed, fmt.Errorf("taking over: %w", err))
