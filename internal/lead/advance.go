@@ -17,7 +17,7 @@ func (p *Partition) advance() {
 		p.land()
 		p.raiseStart()
 		all := slowest(p.followers, p.then())
-		p.let(p.window.drop(quorum, all, p.limit, nil))
+		p.free(p.window.drop(quorum, all, p.limit, nil))
 	}
 	p.settle()
 }

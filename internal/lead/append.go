@@ -32,7 +32,7 @@ func (p *Partition) Append(batches []cluster.Batch, free func(), done func(next 
 		p.runs = append(p.runs, r)
 		p.land()
 	}
-	p.let([]*run{r})
+	p.free(r.let(nil))
 }
 
 // admit says whether a run can be taken, all of it.
@@ -108,10 +108,10 @@ func (p *Partition) fail(offset int64, err error) {
 	p.runs = p.runs[:n]
 }
 
-// let releases holds of runs.
-func (p *Partition) let(runs []*run) {
+// free gives back the bytes of runs that nobody holds.
+func (p *Partition) free(runs []*run) {
 	for _, r := range runs {
-		if r.holds.Add(-1) == 0 && r.free != nil {
+		if r.free != nil {
 			p.call(r.free)
 		}
 	}

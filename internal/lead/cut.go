@@ -36,7 +36,7 @@ func (p *Partition) cut(at int64) {
 	p.cutCount++
 	p.high = min(p.high, at)
 	p.fail(at, fmt.Errorf("%v: %w: the log was cut at offset %d", p.partition, cluster.ErrOutOfOrder, at))
-	p.let(p.window.cut(at, nil))
+	p.free(p.window.cut(at, nil))
 	p.gap.To = min(p.gap.To, at)
 	p.history = p.history.TruncateFrom(at)
 	p.open.cut(at)

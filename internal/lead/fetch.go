@@ -87,7 +87,7 @@ func (p *Partition) hear(who *follower, f Fetch) {
 
 // read puts records into an answer, or says where they are.
 func (p *Partition) read(a *Answer, who *follower, f Fetch) {
-	if f.Offset == p.start && f.LogStart < p.start {
+	if base, sure := p.window.base(f.Offset); f.Offset == p.start && f.LogStart < p.start && (base < f.Offset || !sure) {
 		// The first batch may begin before the log does. Only an empty log takes it, which the
 		// follower has once it has moved its log start, as it does on this answer.
 		return
@@ -108,11 +108,12 @@ func (p *Partition) read(a *Answer, who *follower, f Fetch) {
 	}
 	a.Records, a.Size = records, size
 	who.sent = p.window.after(f.Offset, len(records))
+	held := runs // taken apart, so that an answer without records allocates nothing
 	a.Release = func() {
-		for _, r := range runs {
+		for _, r := range held {
 			r.release()
 		}
-		runs = nil
+		held = nil
 	}
 }
 

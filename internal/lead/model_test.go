@@ -203,7 +203,7 @@ func newBatch(base int64, records int, epoch int32, size int) cluster.Batch {
 	value := bytes.Repeat([]byte{byte(serial)}, size)
 	s := batch.Spec{Base: base, LeaderEpoch: epoch}
 	for i := range records {
-		s.Records = append(s.Records, batch.Record{Offset: base + int64(i), Timestamp: 1, Key: fmt.Append(nil, serial), Value: value})
+		s.Records = append(s.Records, batch.Record{Offset: base + int64(i), Timestamp: 1, Key: fmt.Appendf(nil, "%08d", serial), Value: value})
 	}
 	raw := batch.Encode(s)
 	return cluster.Batch{Base: base, Next: base + int64(records), Epoch: epoch, MaxTimestamp: 1, Bytes: raw}

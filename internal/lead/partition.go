@@ -254,7 +254,7 @@ func (p *Partition) Close(err error) {
 		p.call(func() { t.done(err) })
 	}
 	p.cuts, p.trims = nil, nil
-	p.let(p.window.cut(-1, nil))
+	p.free(p.window.cut(-1, nil))
 }
 
 // closed is what calls on a closed partition answer.

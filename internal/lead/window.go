@@ -20,6 +20,14 @@ func (r *run) release() {
 	}
 }
 
+// let gives one hold back, and appends the run when it was the last one.
+func (r *run) let(gone []*run) []*run {
+	if r.holds.Add(-1) == 0 {
+		return append(gone, r)
+	}
+	return gone
+}
+
 // entry is one batch of the window.
 type entry struct {
 	base, next int64
@@ -98,7 +106,7 @@ func (w *window) heldTo(mark int64) int64 {
 
 // drop takes away from the head what the quorum has, up to offset quorum, as far as
 // everyone waited for has it too, up to offset all, or it is more than limit. It appends
-// the runs whose hold is to be released.
+// the runs that nobody holds any more.
 func (w *window) drop(quorum, all, limit int64, gone []*run) []*run {
 	for w.head < len(w.entries) {
 		e := &w.entries[w.head]
@@ -110,7 +118,7 @@ func (w *window) drop(quorum, all, limit int64, gone []*run) []*run {
 		if w.head < w.below {
 			w.held -= int64(len(e.bytes))
 		}
-		gone = append(gone, e.run)
+		gone = e.run.let(gone)
 		*e = entry{}
 		w.head++
 		w.below = max(w.below, w.head)
@@ -131,12 +139,13 @@ func (w *window) pack() {
 	w.head = 0
 }
 
-// cut takes away all batches that end behind offset.
+// cut takes away all batches that end behind offset, and appends the runs that nobody
+// holds any more.
 func (w *window) cut(offset int64, gone []*run) []*run {
 	n := w.head + w.find(offset)
 	for i := n; i < len(w.entries); i++ {
 		w.size -= int64(len(w.entries[i].bytes))
-		gone = append(gone, w.entries[i].run)
+		gone = w.entries[i].run.let(gone)
 		w.entries[i] = entry{}
 	}
 	w.entries = w.entries[:n]
