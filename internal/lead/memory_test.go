@@ -2,6 +2,7 @@ package lead
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,7 +187,7 @@ func TestAtOnce(t *testing.T) {
 			}
 		})
 	}
-	next := make(chan outcome, runs)
+	next, limit := make(chan outcome, runs), time.Now().Add(20*time.Second)
 	owner.Go(func() {
 		for n := range runs {
 			at := p.State().Next
@@ -197,6 +198,10 @@ func TestAtOnce(t *testing.T) {
 					b[i].Bytes[0] = 0xdd
 				}
 			}, func(n int64, l int, err error) { next <- outcome{n, l, err} })
+			for n%10 == 4 && p.State().HighWatermark < at+5 && time.Now().Before(limit) { // half of them land
+				p.Tick(start)
+				runtime.Gosched()
+			}
 			if n%10 == 9 {
 				p.Truncate(max(at-3, p.State().LogStart), func(error) {})
 				p.Trim(at-20, func(error) {})
@@ -211,7 +216,7 @@ func TestAtOnce(t *testing.T) {
 		}
 	}
 	owner.Wait()
-	for deadline := time.Now().Add(10 * time.Second); p.State().Window > 0 && time.Now().Before(deadline); {
+	for p.State().Window > 0 && time.Now().Before(limit) {
 		p.Tick(start)
 	}
 	if s := p.State(); s.Window > 0 {
@@ -220,7 +225,7 @@ func TestAtOnce(t *testing.T) {
 	stop.Store(true)
 	followers.Wait()
 	p.Close(cluster.ErrNotLeader)
-	if freed.Load() != runs || landed.Load() == 0 || failed.Load() > 0 {
+	if freed.Load() != runs || landed.Load() < runs/2 || failed.Load() > 0 {
 		t.Errorf("%d of %d freed, %d landed, %d read after they were freed", freed.Load(), runs, landed.Load(), failed.Load())
 	}
 }

@@ -227,6 +227,29 @@ func TestAnswersComeInOrder(t *testing.T) {
 	}
 }
 
+// Functions may call the partition again: its lock is not held while they run.
+func TestCallsMayCallBack(t *testing.T) {
+	p := led(t, 0, nil)
+	over := make(chan int64)
+	go func() {
+		p.Append(few(0, 1, 2), func() { p.State() }, func(int64, int, error) {
+			p.Append(few(1, 1, 2), nil, func(next int64, _ int, _ error) { over <- next })
+			ask(p, 1, 2, 2)
+			ask(p, 2, 2, 2)
+		})
+		ask(p, 1, 1, 2)
+		ask(p, 2, 1, 2)
+	}()
+	select {
+	case next := <-over:
+		if next != 2 {
+			t.Errorf("the second run landed up to %d", next)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a function that calls back waits for ever")
+	}
+}
+
 // A cut in the middle of a run: what is below it has landed.
 func TestCutThroughARun(t *testing.T) {
 	p := led(t, 0, nil)
