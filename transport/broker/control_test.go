@@ -253,7 +253,7 @@ func TestChunks(t *testing.T) {
 	for n := range int32(maxActs + 1) {
 		all[metalog.PartitionID{Topic: strayID.Topic, Partition: n}] = act{verb: elects, times: 1}
 	}
-	all[metalog.PartitionID{Topic: strayID.Topic}] = act{verb: elects, times: maxActs}
+	all[metalog.PartitionID{Topic: strayID.Topic, Partition: maxActs + 1}] = act{verb: elects, times: maxActs}
 	got, sum := chunks(around(t, nil), all), 0
 	for _, some := range got {
 		size := 0
@@ -265,7 +265,7 @@ func TestChunks(t *testing.T) {
 			t.Errorf("a request of %d", size)
 		}
 	}
-	if len(got) != 2 || sum != len(all) {
+	if len(got) != 3 || sum != len(all) {
 		t.Errorf("%d requests for %d of %d", len(got), sum, len(all))
 	}
 }
