@@ -63,7 +63,7 @@ type verb uint8
 const (
 	rest    verb = iota // nothing now: somebody else has to do something
 	ends                // nothing any more
-	assigns             // new replicas: to
+	assigns             // new replicas: to; nil calls off what is under way
 	syncs               // as the leader a new in-sync set: to
 	elects              // the preferred leader, times
 	drops               // our replica out of the in-sync set, and leadership with it

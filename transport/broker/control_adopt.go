@@ -76,13 +76,16 @@ func (c *control) takeOver(ctx context.Context, ids []metalog.PartitionID) map[m
 	ctx, cancel := context.WithTimeout(ctx, c.leading)
 	defer cancel()
 	fetching, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.follow(fetching, ids)
-	}()
-	defer func() { stop(); <-done }()
-	return c.drive(ctx, ids, decideLead)
+	wrong := make(chan map[metalog.PartitionID]error, 1)
+	go func() { wrong <- c.follow(fetching, ids) }()
+	failed := c.drive(ctx, ids, decideLead)
+	stop()
+	for id, err := range <-wrong {
+		if failed[id] != nil {
+			failed[id] = errors.Join(failed[id], err)
+		}
+	}
+	return failed
 }
 
 // giveUp gives back what did not come to us in time, also when ctx has ended.
@@ -104,18 +107,24 @@ func (c *control) holders(id metalog.PartitionID) []int32 {
 	return c.m.party().reals(p.ISR)
 }
 
-// decideJoin makes us the first of the replicas.
+// decideJoin makes us the first of the replicas. What is being removed cannot be
+// added before that is called off.
 func decideJoin(us party, i metalog.Image, id metalog.PartitionID) act {
 	p, ok := i.Partition(id)
-	switch {
-	case !ok:
+	if !ok {
 		return end(cluster.ErrUnknownTopic)
+	}
+	removing := slices.Contains(p.Removing, us.Broker)
+	others := slices.DeleteFunc(slices.Concat(p.Adding, p.Removing), func(r int32) bool { return r == us.Broker })
+	switch {
 	case p.Leader < 0:
 		return end(fmt.Errorf("%w: nobody leads", cluster.ErrNotLeader))
-	case p.Leader == us.Broker || p.Replicas[0] == us.Broker && !slices.Contains(p.Removing, us.Broker):
+	case p.Leader == us.Broker || p.Replicas[0] == us.Broker && !removing:
 		return end(nil)
-	case len(p.Adding)+len(p.Removing) > 0 && !slices.Contains(slices.Concat(p.Adding, p.Removing), us.Broker):
+	case len(others) > 0:
 		return end(fmt.Errorf("%w: the partition is being moved", cluster.ErrUnavailable))
+	case removing:
+		return act{verb: assigns}
 	}
 	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return r == us.Broker })
 	return act{verb: assigns, to: append([]int32{us.Broker}, rest...)}

@@ -2,8 +2,9 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"sync"
 	"time"
 
@@ -25,24 +26,30 @@ const (
 )
 
 // follow fetches partitions as a replica does, until ctx ends, and keeps nothing:
-// a replica is in sync when it asks for what the leader has not got yet.
-func (c *control) follow(ctx context.Context, ids []metalog.PartitionID) {
+// a replica is in sync when it asks for what the leader has not got yet. It gives
+// what was wrong with partitions when they were asked for last.
+func (c *control) follow(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
 	var running sync.WaitGroup
-	defer running.Wait()
-	at := make(map[int32]bool) // leaders that are asked already
+	at := make(map[int32]*follower) // by leader
 	for image := c.m.log.Image(); ctx.Err() == nil; {
 		us := c.m.party()
 		for _, id := range ids {
 			p, ok := image.Partition(id)
-			if !ok || p.Leader < 0 || us.own(p.Leader) || at[p.Leader] {
+			if !ok || p.Leader < 0 || us.own(p.Leader) || at[p.Leader] != nil {
 				continue
 			}
-			at[p.Leader] = true
-			f := &follower{c: c, leader: p.Leader, ids: ids, next: make(map[metalog.PartitionID]int64)}
+			f := &follower{c: c, leader: p.Leader, ids: ids, next: make(map[metalog.PartitionID]int64), wrong: make(map[metalog.PartitionID]error)}
+			at[p.Leader] = f
 			running.Go(func() { f.run(ctx) })
 		}
 		image, _, _ = c.m.log.Next(ctx, image.Version)
 	}
+	running.Wait()
+	wrong := make(map[metalog.PartitionID]error)
+	for _, f := range at {
+		maps.Copy(wrong, f.wrong)
+	}
+	return wrong
 }
 
 // follower fetches from one leader; only its goroutine uses it.
@@ -51,6 +58,7 @@ type follower struct {
 	leader int32
 	ids    []metalog.PartitionID
 	next   map[metalog.PartitionID]int64 // the offset to ask for
+	wrong  map[metalog.PartitionID]error // of the last turn
 }
 
 func (f *follower) run(ctx context.Context) {
@@ -66,11 +74,13 @@ func (f *follower) run(ctx context.Context) {
 			_, _, _ = f.c.m.log.Next(ctx, image.Version)
 			continue
 		}
-		whole, err := f.turn(ctx, image, mine)
-		if err != nil && ctx.Err() == nil {
-			f.c.m.logger.Debug("fetching as a replica", "leader", f.leader, "error", err)
+		err := f.turn(ctx, image, mine)
+		for _, id := range mine {
+			if err != nil && ctx.Err() == nil {
+				f.wrong[id] = fmt.Errorf("fetching from broker %d as a replica: %w", f.leader, err)
+			}
 		}
-		if !whole {
+		if err != nil || len(f.wrong) > 0 {
 			bounded, cancel := context.WithTimeout(ctx, followPause)
 			_, _, _ = f.c.m.log.Next(bounded, image.Version)
 			cancel()
@@ -78,45 +88,49 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// turn is one fetch; whole says that all partitions were answered.
-func (f *follower) turn(ctx context.Context, image metalog.Image, mine []metalog.PartitionID) (whole bool, err error) {
+// turn is one fetch. The error is of all partitions.
+func (f *follower) turn(ctx context.Context, image metalog.Image, mine []metalog.PartitionID) error {
 	conn, err := f.c.m.brokers.Conn(ctx, f.leader, "follow")
 	if err != nil {
-		return false, err
+		return err
 	}
-	if err := f.ends(ctx, conn, image, mine); err != nil {
-		return false, err
+	wrong := make(map[metalog.PartitionID]error)
+	if err := f.ends(ctx, conn, image, mine, wrong); err != nil {
+		return err
 	}
 	req := f.request(image, mine)
 	resp, err := conn.DoVersion(ctx, req, min(followVersion, conn.MaxVersion(req.Key())))
 	if err != nil {
-		return false, err
+		return err
 	}
 	answer := resp.(*kmsg.FetchResponse)
 	if err := wire.CodeError(answer.ErrorCode); err != nil {
-		return false, err
+		return err
 	}
-	whole = !slices.ContainsFunc(mine, func(id metalog.PartitionID) bool { _, ok := f.next[id]; return !ok })
 	for _, topic := range answer.Topics {
 		for _, p := range topic.Partitions {
 			id := metalog.PartitionID{Topic: topic.TopicID, Partition: p.Partition}
-			if code := wire.CodeError(p.ErrorCode); code != nil || p.DivergingEpoch.EndOffset >= 0 {
-				delete(f.next, id)
-				whole, err = false, fmt.Errorf("%s-%d: %w", topicName(image, id), id.Partition, orDiverging(code))
+			switch err := wire.CodeError(p.ErrorCode); {
+			case err != nil:
+				wrong[id] = err
+			case p.DivergingEpoch.EndOffset >= 0:
+				wrong[id] = errDiverging
+			default:
+				f.pass(id, p.RecordBatches)
 				continue
 			}
-			f.pass(id, p.RecordBatches)
+			delete(f.next, id)
 		}
 	}
-	return whole, err
+	clear(f.wrong)
+	for id, err := range wrong {
+		f.wrong[id] = fmt.Errorf("fetching from broker %d as a replica: %w", f.leader, err)
+	}
+	return nil
 }
 
-func orDiverging(err error) error {
-	if err == nil {
-		return fmt.Errorf("the leader's log has another epoch here")
-	}
-	return err
-}
+// errDiverging: we name no epoch of a record, so no leader should say it.
+var errDiverging = errors.New("the leader's log has another epoch there")
 
 // pass goes on behind the batches. Where not one is whole the end is asked for
 // again.
@@ -162,7 +176,7 @@ func (f *follower) request(image metalog.Image, mine []metalog.PartitionID) *kms
 
 // ends asks for the log ends of those of which no offset is known. The debugging
 // consumer (replica id -2) is told the log end instead of the high watermark.
-func (f *follower) ends(ctx context.Context, conn *wire.Conn, image metalog.Image, mine []metalog.PartitionID) error {
+func (f *follower) ends(ctx context.Context, conn *wire.Conn, image metalog.Image, mine []metalog.PartitionID, wrong map[metalog.PartitionID]error) error {
 	var unknown []metalog.PartitionID
 	for _, id := range mine {
 		if _, ok := f.next[id]; !ok {
@@ -191,9 +205,12 @@ func (f *follower) ends(ctx context.Context, conn *wire.Conn, image metalog.Imag
 	find := names(image, unknown)
 	for _, topic := range resp.(*kmsg.ListOffsetsResponse).Topics {
 		for _, p := range topic.Partitions {
-			if p.ErrorCode == 0 {
-				f.next[find(topic.Topic, p.Partition)] = p.Offset
+			id := find(topic.Topic, p.Partition)
+			if err := wire.CodeError(p.ErrorCode); err != nil {
+				wrong[id] = fmt.Errorf("ListOffsets: %w", err)
+				continue
 			}
+			f.next[id] = p.Offset
 		}
 	}
 	return nil

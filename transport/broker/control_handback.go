@@ -55,7 +55,7 @@ func handedBack(us party, i metalog.Image, id metalog.PartitionID) bool {
 	if !ok || !slices.ContainsFunc(p.Replicas, us.own) {
 		return true
 	}
-	return p.Leader >= 0 && us.real(p.Leader) && !slices.ContainsFunc(p.ISR, us.own) && !us.stays(p)
+	return p.Leader >= 0 && us.real(p.Leader) && !slices.ContainsFunc(slices.Concat(p.ISR, p.Adding), us.own) && !us.stays(p)
 }
 
 // stays reports that one of ours is among the replicas, and not to be removed.
@@ -70,7 +70,8 @@ func (p party) stays(part *metalog.Partition) bool {
 // leader's right; then we leave the replicas. The controller does that at once
 // when all the others are in sync. When one is away it only notes it, and we
 // remain the leader: then our replica is reported as lost, which takes us out of
-// the in-sync set and has one of the others elected.
+// the in-sync set and has one of the others elected. Where our replica is still
+// being added, calling that off does all of it at once.
 func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []int32, late bool) (a act, some bool) {
 	p, ok := i.Partition(id)
 	if !ok || handedBack(us, i, id) {
@@ -107,6 +108,9 @@ func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []i
 		case !sameSet(isr, p.ISR): // one in sync that lacks something might be elected
 			return act{verb: syncs, to: isr}, true
 		}
+	}
+	if slices.ContainsFunc(p.Adding, us.own) { // what is being added cannot be removed
+		return act{verb: assigns}, true
 	}
 	if us.stays(p) {
 		return act{verb: assigns, to: reals}, true

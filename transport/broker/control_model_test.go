@@ -13,7 +13,7 @@ import (
 // around.
 type model struct {
 	metalog.Partition
-	elr bool // KIP-966 is in use
+	old bool // as 3.9, without eligible leaders (KIP-966)
 }
 
 func (m *model) us() party {
@@ -48,8 +48,7 @@ func (m *model) has(leader int32) {
 
 // settle completes a reassignment, keeps the partition online, and counts.
 func (m *model) settle(before []int32) {
-	if isr, replicas := without(m.ISR, m.Removing...), without(m.Replicas, m.Removing...); len(m.Adding)+len(m.Removing) > 0 &&
-		len(isr) > 0 && len(without(replicas, isr...)) == 0 {
+	if isr, replicas := without(m.ISR, m.Removing...), without(m.Replicas, m.Removing...); m.completes(isr, replicas) {
 		m.assign(replicas)
 		m.ISR, m.Adding, m.Removing = isr, nil, nil
 	}
@@ -67,6 +66,16 @@ func (m *model) settle(before []int32) {
 		m.LeaderEpoch++
 	}
 	m.PartitionEpoch++
+}
+
+// completes: 4.4 waits for those that are added, and when more go than come for
+// all that stay; 3.9 always for all that stay.
+func (m *model) completes(isr, replicas []int32) bool {
+	whole := len(without(replicas, isr...)) == 0
+	if !m.old {
+		whole = len(without(m.Adding, isr...)) == 0 && (whole || len(m.Adding) >= len(m.Removing))
+	}
+	return len(m.Adding)+len(m.Removing) > 0 && len(isr) > 0 && whole
 }
 
 // assign changes the replicas; a new one lies where it should.
@@ -87,9 +96,23 @@ func (m *model) do(t *testing.T, a act) {
 	at := slices.Index(m.Replicas, 100)
 	switch a.verb {
 	case assigns:
-		m.Removing = append(m.Removing, without(without(m.Replicas, a.to...), m.Removing...)...)
-		m.Adding = append(m.Adding, without(a.to, m.Replicas...)...)
-		m.assign(append(slices.Clone(a.to), without(m.Replicas, a.to...)...))
+		if a.to == nil { // PartitionReassignmentRevert
+			isr := without(m.ISR, m.Adding...)
+			if len(isr) == 0 || len(m.Adding)+len(m.Removing) == 0 {
+				t.Fatalf("called off: %v", m)
+			}
+			m.assign(without(m.Replicas, m.Adding...))
+			m.ISR, m.Adding, m.Removing = isr, nil, nil
+			break
+		}
+		removing, adding := without(m.Replicas, a.to...), without(a.to, m.Replicas...)
+		m.assign(append(slices.Clone(a.to), removing...))
+		if len(removing) > 0 { // what was under way stays where nothing new is
+			m.Removing = removing
+		}
+		if len(adding) > 0 {
+			m.Adding = adding
+		}
 	case syncs:
 		if m.Leader != 100 || !slices.Contains(a.to, 100) || len(without(a.to, m.Replicas...)) > 0 || slices.Contains(a.to, 5) {
 			t.Fatalf("in-sync set %v: %v", a.to, m)
@@ -99,7 +122,7 @@ func (m *model) do(t *testing.T, a act) {
 		m.Directories = slices.Clone(m.Directories)
 		m.Directories[at] = lost
 		switch isr := without(m.ISR, 100); {
-		case m.elr && len(isr) == 0 && slices.Contains(m.ISR, 100):
+		case !m.old && len(isr) == 0 && slices.Contains(m.ISR, 100):
 			m.ISR, m.ELR = nil, append(m.ELR, 100)
 		case len(isr) > 0:
 			m.ISR = isr
@@ -150,12 +173,13 @@ func (m *model) run(t *testing.T, decide func(metalog.Image) act, look func()) a
 func states() []*model {
 	var out []*model
 	for _, replicas := range [][]int32{{100, 1, 2}, {100, 1, 5}, {1, 2, 100}, {1, 5, 100}} {
-		for _, removing := range [][]int32{nil, {100}} {
+		for n := range 4 {
+			adding, removing := [][]int32{nil, {100}}[n%2], [][]int32{nil, {100}}[n/2]
 			for _, isr := range [][]int32{nil, {100}, {100, 1}, {1, 100}, {1, 2}, {1}, {100, 1, 2}} {
 				for _, leader := range []int32{100, 1, -1} {
 					for _, dir := range []metalog.UUID{{100}, lost} {
-						for _, elr := range []bool{false, true} {
-							m := &model{elr: elr, Partition: metalog.Partition{Replicas: replicas, Removing: removing, ISR: isr, Leader: leader}}
+						for _, old := range []bool{false, true} {
+							m := &model{old: old, Partition: metalog.Partition{Replicas: replicas, Adding: adding, Removing: removing, ISR: isr, Leader: leader}}
 							for _, r := range replicas {
 								m.Directories = append(m.Directories, metalog.UUID{byte(r)})
 							}
@@ -177,7 +201,10 @@ func states() []*model {
 
 // possible: a controller could have left the partition so.
 func (m *model) possible() bool {
-	if len(without(m.ISR, m.Replicas...)) > 0 || !m.elr && len(m.ISR) == 0 {
+	if len(without(m.ISR, m.Replicas...)) > 0 || m.old && len(m.ISR) == 0 {
+		return false
+	}
+	if isr, replicas := without(m.ISR, m.Removing...), without(m.Replicas, m.Removing...); m.completes(isr, replicas) {
 		return false
 	}
 	if m.Leader >= 0 {
@@ -263,6 +290,35 @@ func TestNarrowFromEveryState(t *testing.T) {
 		}
 		if a.err == nil && !slices.Equal(m.ISR, []int32{100}) {
 			t.Errorf("%s: %v", began, m)
+		}
+	}
+}
+
+// TestAdoptInVain: what did not come to us is as it was, and may come again.
+func TestAdoptInVain(t *testing.T) {
+	for _, old := range []bool{true, false} {
+		for _, away := range []int32{3, 5} { // alive, or not
+			m := &model{old: old, Partition: metalog.Partition{Replicas: []int32{1, 2, away}, ISR: []int32{1, 2}, Leader: 1, Directories: []metalog.UUID{{1}, {2}, {byte(away)}}}}
+			for n := range 3 {
+				if a := m.run(t, func(i metalog.Image) act { return decideJoin(m.us(), i, strayID) }, func() {}); a.err != nil || m.Replicas[0] != 100 {
+					t.Fatalf("joining: %v %+v", m, a)
+				}
+				if n == 1 { // it was in sync
+					m.ISR = append(m.ISR, 100)
+					m.settle(m.Replicas)
+				}
+				a := m.run(t, func(i metalog.Image) act {
+					a, _ := decideHandBack(m.us(), i, strayID, []int32{1, 2}, true)
+					return a
+				}, func() {})
+				gone := !slices.Contains(m.Replicas, 100) && len(m.Adding)+len(m.Removing) == 0
+				if n == 1 && !old { // we were added for good, and go when the third is back
+					gone = slices.Equal(m.Removing, []int32{100}) && len(m.Adding) == 0
+				}
+				if a.verb != ends || a.err != nil || m.Leader != 1 || slices.Contains(m.ISR, 100) || len(without(m.Replicas, 100)) != 3 || !gone {
+					t.Errorf("old %v, %d away: given back: %v %+v", old, away, m, a)
+				}
+			}
 		}
 	}
 }

@@ -59,7 +59,7 @@ func names(i metalog.Image, ids []metalog.PartitionID) func(topic string, partit
 }
 
 // assign asks for new replicas (AlterPartitionReassignments), the preferred leader
-// first.
+// first. Nil calls off what is under way.
 func assign(ctx context.Context, c *controller, i metalog.Image, set map[metalog.PartitionID][]int32) (refused, error) {
 	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
 	req.TimeoutMillis = 5000

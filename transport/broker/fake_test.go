@@ -130,6 +130,7 @@ func (f *fake) beat(req *kmsg.BrokerHeartbeatRequest, code int16) kmsg.Response 
 			f.Append(change)
 		}
 		resp.IsFenced, resp.ShouldShutdown = b.Fenced, req.WantShutdown
+		resp.IsCaughtUp = req.CurrentMetadataOffset+1 >= f.End()
 	}
 	return resp
 }

@@ -132,6 +132,9 @@ func (m *Membership) keep(ctx context.Context) error {
 		switch step {
 		case goOn:
 			backoff = first
+			if s.behind { // he lets us in as soon as we have seen our registration
+				wait = min(wait, first)
+			}
 		default:
 			wait, backoff = backoff, min(2*backoff, most)
 			m.logger.Info("broker membership", "next", step.String(), "broker", m.Self().Broker, "error", err)
@@ -157,6 +160,7 @@ type session struct {
 	registered bool
 	epoch      int64
 	answered   time.Time // the last answer to a heartbeat
+	behind     bool      // we are fenced only because we have not caught up
 }
 
 // identify chooses who we are and stores it.
@@ -296,7 +300,7 @@ func (s *session) beat(ctx context.Context) error {
 	if err := wire.CodeError(answer.ErrorCode); err != nil {
 		return err
 	}
-	s.answered = time.Now()
+	s.answered, s.behind = time.Now(), answer.IsFenced && !answer.IsCaughtUp && !wish.fenced && !wish.shutdown
 	if was := s.m.Self().Fenced; was != answer.IsFenced {
 		s.m.logger.Info("broker membership", "broker", s.id.Broker, "fenced", answer.IsFenced)
 	}
