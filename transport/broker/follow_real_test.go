@@ -32,8 +32,9 @@ type realLead struct {
 	parts []*lead.Partition
 }
 
-// placeLed makes a topic with us in front of the brokers 1 and 2.
-func placeLed(t *testing.T, k *kafkatest.Cluster, us *joined, topic string, partitions int32) *realLead {
+// placeLed makes a topic with us in front of the brokers 1 and 2, of whom a quorum has
+// to hold what is committed.
+func placeLed(t *testing.T, k *kafkatest.Cluster, us *joined, topic string, partitions int32, quorum int) *realLead {
 	t.Helper()
 	l := &realLead{T: t, k: k, us: us, admin: k.Client(t), topic: topic}
 	cordon := func(on bool) {
@@ -72,7 +73,7 @@ func placeLed(t *testing.T, k *kafkatest.Cluster, us *joined, topic string, part
 			t.Fatalf("broker %d leads", p.Leader)
 		}
 		l.parts = append(l.parts, lead.New(lead.Config{Topic: l.id, Partition: cluster.Partition{Topic: topic, Partition: n},
-			Epoch: p.LeaderEpoch, Quorum: 2, Followers: []int32{1, 2}, Window: 1 << 20, Stamp: true}))
+			Epoch: p.LeaderEpoch, Quorum: quorum, Followers: []int32{1, 2}, Window: 1 << 16, Stamp: true}))
 		us.server.led.add(l.parts[n])
 	}
 	l.within("leading", func() error {
@@ -219,7 +220,7 @@ func TestRealFollowers(t *testing.T) {
 			if err := us.WaitJoined(within(t, time.Minute)); err != nil {
 				t.Fatal(err)
 			}
-			l := placeLed(t, k, us, "led", 2)
+			l := placeLed(t, k, us, "led", 2, 2)
 			began := time.Now()
 			log := l.add(0, batchAt(0, 100, 1), batchAt(100, 50, 1), batchAt(170, 30, 1)) // a gap of 20
 			t.Logf("three batches are held after %v", time.Since(began))
