@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -156,6 +157,51 @@ func TestRequestBehindAParkedOne(t *testing.T) {
 	for range 3 {
 		if resp := s.receive(); resp.ErrorCode != 0 || resp.SessionID != s.id || len(resp.Topics) != 1 {
 			t.Errorf("one behind it: %+v", resp)
+		}
+	}
+}
+
+// TestAnswerHasRoomForOne: what does not fit comes with the next answer, and a first
+// batch that is larger than the answer may be is given all the same.
+func TestAnswerHasRoomForOne(t *testing.T) {
+	s := startFollow(t, 17, 0)
+	all := s.lead(3, func(c *lead.Config) { c.Followers, c.Quorum = []int32{1}, 1 })
+	conn := dialTest(t, s.addr)
+	session, corr := int32(0), int32(0)
+	ask := func(most int32, offset int64, partitions ...int32) *kmsg.FetchResponse {
+		req := fetchOf(session, corr, partitions...)
+		req.Topics[0].TopicID, req.MaxBytes = s.topic, most
+		for i := range req.Topics[0].Partitions {
+			req.Topics[0].Partitions[i].FetchOffset, req.Topics[0].Partitions[i].LastFetchedEpoch = offset, -1
+		}
+		got := exchange(t, conn, fetchFrame(req, corr, 0))
+		resp := kmsg.NewPtrFetchResponse()
+		resp.SetVersion(17)
+		if err := resp.ReadFrom(got[5:]); err != nil || resp.ErrorCode != 0 {
+			t.Fatalf("%+v: %v", resp, err)
+		}
+		session, corr = resp.SessionID, corr+1
+		return resp
+	}
+	records := func(resp *kmsg.FetchResponse) (n, bytes int) {
+		for _, topic := range resp.Topics {
+			for _, p := range topic.Partitions {
+				if len(p.RecordBatches) > 0 {
+					n, bytes = n+1, bytes+len(p.RecordBatches)
+				}
+			}
+		}
+		return n, bytes
+	}
+	ask(1000, 0, 0, 1, 2)
+	one := batchAt(0, 10, 1)
+	for _, p := range all {
+		p.Append([]cluster.Batch{{Base: 0, Next: 10, Epoch: 1, Bytes: bytes.Clone(one)}}, nil, func(int64, int, error) {})
+	}
+	size := len(one)
+	for _, tt := range []struct{ most, partitions int }{{3 * size, 3}, {3*size - 1, 2}, {size + 1, 1}, {size, 1}, {1, 1}, {0, 1}} {
+		if n, got := records(ask(int32(tt.most), 0, 0, 1, 2)); n != tt.partitions || got != n*size {
+			t.Errorf("%d bytes at most: %d of %d partitions", tt.most, n, got)
 		}
 	}
 }

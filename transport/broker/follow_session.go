@@ -233,7 +233,7 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 			continue
 		}
 		f.named = false
-		e := look(f, max(room, 0), first)
+		e := look(f, max(room, 1), first)
 		switch {
 		case e.size > 0 || e.code != 0 || e.diverges():
 			back = append(back, f)

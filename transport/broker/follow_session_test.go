@@ -43,13 +43,14 @@ type fakeLog struct {
 	code        int16
 	mark, start int64
 	diverging   bool
+	hold        bool
 	looks       int
 }
 
 func (l logs) look(f *followed, room int, first bool) entry {
 	log := l[f.partition]
 	log.looks++
-	e := entry{fetchKey: f.fetchKey, of: f, code: log.code, mark: log.mark, start: log.start, diverging: noCut, release: func() {}}
+	e := entry{fetchKey: f.fetchKey, of: f, code: log.code, mark: log.mark, start: log.start, diverging: noCut, release: func() {}, hold: log.hold}
 	if log.diverging {
 		e.diverging = cluster.EpochEnd{Epoch: 1, EndOffset: 5}
 	}
@@ -113,7 +114,7 @@ func (c *conversation) ask(limit int, req *kmsg.FetchRequest) string {
 	}
 	g.told()
 	out := told(&g)
-	if !g.urgent && g.size == 0 {
+	if !g.ready(1) {
 		out += "~"
 	}
 	return out
@@ -158,6 +159,27 @@ func TestSession(t *testing.T) {
 	expect("closing", "1 3~", c.ask(1000, fetchOf(0, 0, 1, 3)))
 	if len(c.sessions.all) != 0 || c.sessions.followed != 0 {
 		t.Errorf("%d sessions and %d partitions are left", len(c.sessions.all), c.sessions.followed)
+	}
+}
+
+// TestHeldPartitions: of what is not known yet nothing is said; a full answer, which
+// has to name it, waits for it.
+func TestHeldPartitions(t *testing.T) {
+	c := converse(t, 3)
+	c.logs[1].hold, c.logs[0].size = true, 100
+	if got, want := c.ask(1000, fetchOf(0, 0, 0, 1)), "0:100 1!6~"; got != want {
+		t.Errorf("a full answer: %q, want %q", got, want)
+	}
+	c.logs[0].size = 0
+	if got, want := c.ask(1000, fetchOf(0, 0, 0, 1)), "~"; got != want {
+		t.Errorf("an incremental one: %q, want %q", got, want)
+	}
+	if got, want := c.ask(1000, fetchOf(0, 0, 2, 1)), "2"; got != want {
+		t.Errorf("with another one: %q, want %q", got, want)
+	}
+	c.logs[1].hold = false
+	if got, want := c.ask(1000, fetchOf(0, 0, 1)), "1"; got != want {
+		t.Errorf("known: %q, want %q", got, want)
 	}
 }
 
