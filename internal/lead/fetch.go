@@ -27,7 +27,7 @@ func (p *Partition) Fetch(f Fetch) Answer {
 	switch {
 	case p.phase == Closed:
 		return p.answer(NotLeader)
-	case f.CurrentEpoch < p.epoch:
+	case f.CurrentEpoch >= 0 && f.CurrentEpoch < p.epoch:
 		return p.answer(FencedLeaderEpoch)
 	case who == nil: // the metadata log has not told us of it yet
 		return p.answer(UnknownLeaderEpoch)
@@ -172,13 +172,6 @@ func (p *Partition) gather() {
 		p.high = min(p.high, p.end)
 		p.window.low = p.end
 		p.oblige()
-	}
-	for i := range p.followers { // what they said is judged again, by what is known now
-		w := &p.followers[i]
-		code, diverging := judge(p.bounds(w), Fetch{Offset: w.offset, LastEpoch: w.last})
-		if w.holds >= 0 && (code != 0 || diverging.Epoch >= 0) {
-			w.holds = -1
-		}
 	}
 }
 

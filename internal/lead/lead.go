@@ -59,7 +59,7 @@ type Config struct {
 // Fetch is one follower's word for one partition.
 type Fetch struct {
 	Replica      int32
-	CurrentEpoch int32 // leader epoch the follower believes in
+	CurrentEpoch int32 // leader epoch the follower believes in, -1 when it does not say
 	Offset       int64
 	LastEpoch    int32 // epoch of its last batch, -1 none
 	LogStart     int64

@@ -64,6 +64,26 @@ func TestWindowReusesItsMemory(t *testing.T) {
 	}
 }
 
+// There are many partitions that have nothing to do.
+func TestAnIdlePartitionIsSmall(t *testing.T) {
+	const n = 1000
+	var before, after runtime.MemStats
+	keep := make([]*Partition, 0, n)
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range n {
+		keep = append(keep, led(t, 0, nil))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if each := (after.HeapAlloc - before.HeapAlloc) / n; each > 1500 {
+		t.Errorf("%d bytes for a partition with three followers", each)
+	} else {
+		t.Logf("%d bytes", each)
+	}
+	runtime.KeepAlive(keep)
+}
+
 // Payloads are not copied: what is answered is what was handed over.
 func TestPayloadIsNotCopied(t *testing.T) {
 	p := led(t, 0, func(c *Config) { c.Stamp = true })

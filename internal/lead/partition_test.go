@@ -80,6 +80,7 @@ func TestWhoMayFetch(t *testing.T) {
 		want    int16
 	}{
 		{"a follower", 1, 7, 0},
+		{"one that does not say what it believes", 1, -1, 0},
 		{"one that believes in an epoch before", 1, 6, FencedLeaderEpoch},
 		{"one that is no replica", 9, 7, UnknownLeaderEpoch},
 		{"one that is no replica, of a later epoch", 9, 99, UnknownLeaderEpoch},

@@ -30,7 +30,7 @@ type transactions struct {
 }
 
 func newTransactions(open []OpenTxn) transactions {
-	t := transactions{open: map[int64]*transaction{}, lost: -1}
+	t := transactions{lost: -1}
 	for _, o := range open {
 		t.add(&transaction{OpenTxn: o, marker: -1})
 	}
@@ -39,6 +39,9 @@ func newTransactions(open []OpenTxn) transactions {
 }
 
 func (t *transactions) add(x *transaction) {
+	if t.open == nil { // most partitions never need it
+		t.open = map[int64]*transaction{}
+	}
 	t.open[x.Producer] = x
 	t.list = append(t.list, x)
 }
