@@ -92,6 +92,11 @@ func (p *Partition) read(a *Answer, who *follower, f Fetch) {
 		// follower has once it has moved its log start, as it does on this answer.
 		return
 	}
+	if p.high < p.window.low {
+		// What stood there before we led, and the quorum lacks, can be read from those who have
+		// it only, and they give what is below the high watermark that they know.
+		a.HighWatermark = max(p.high, min(f.Offset, p.window.low))
+	}
 	if f.Offset < p.window.low {
 		a.Elsewhere = f.Offset
 		for i := range p.followers {

@@ -29,15 +29,18 @@ type State struct {
 
 // Follower is one real replica.
 type Follower struct {
-	Replica  int32
-	Live     bool  // alive by the metadata log, and not idle
-	Known    bool  // it has fetched under our present epoch
-	Offset   int64 // of its latest fetch
-	LogStart int64
-	LastSeen time.Time
-	Holds    int64 // the end of what it is known to share with our log, -1 when that is not known
-	CaughtUp bool  // alive, and it holds our log up to the high watermark at least
-	Owes     int64 // it has to cut here yet, and may be away for long; -1 nothing
+	Replica int32
+	Live    bool  // alive by the metadata log, and not idle
+	Known   bool  // it has fetched under our present epoch
+	Offset  int64 // of its latest fetch
+	// LastEpoch is that of its last batch then, or one in which it has followed a leader
+	// since; -1 none.
+	LastEpoch int32
+	LogStart  int64
+	LastSeen  time.Time
+	Holds     int64 // the end of what it is known to share with our log, -1 when that is not known
+	CaughtUp  bool  // alive, and it holds our log up to the high watermark at least
+	Owes      int64 // it has to cut here yet, and may be away for long; -1 nothing
 }
 
 // State is how the partition stands.
@@ -54,7 +57,7 @@ func (p *Partition) State() State {
 		f := &p.followers[i]
 		s.LogEnd = max(s.LogEnd, f.counts())
 		s.Followers = append(s.Followers, Follower{
-			Replica: f.id, Live: f.awaited(p.then()), Known: f.heard, Offset: f.offset, LogStart: f.logStart,
+			Replica: f.id, Live: f.awaited(p.then()), Known: f.heard, Offset: f.offset, LastEpoch: f.last, LogStart: f.logStart,
 			LastSeen: f.lastSeen(), Holds: f.holds, CaughtUp: p.found && f.awaited(p.then()) && f.holds >= p.high, Owes: f.owes,
 		})
 	}
