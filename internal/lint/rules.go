@@ -38,6 +38,7 @@ var arrows = map[string][]string{
 	"internal/kafkatest":  {},
 	"internal/lead":       {"cluster", "internal/batch", "internal/epoch"},
 	"internal/lint":       {},
+	"internal/logdir":     {"cluster", "internal/batch", "internal/epoch"},
 	"internal/metalog":    {"cluster", "internal/batch", "internal/wire"},
 	"internal/simulation": {"any"},
 	"internal/wire":       {"cluster"},
