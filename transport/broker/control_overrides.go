@@ -34,6 +34,8 @@ type Overrides interface {
 	Save(ctx context.Context, all map[string]Own) error
 	// Delete forgets topics. Nothing to forget is no error.
 	Delete(ctx context.Context, topics []string) error
+	// Topics are those that something is stored of.
+	Topics(ctx context.Context) ([]string, error)
 }
 
 // MemoryOverrides are forgotten with the process: for tests. The zero value is
@@ -72,6 +74,13 @@ func (m *MemoryOverrides) Delete(_ context.Context, topics []string) error {
 		delete(m.all, topic)
 	}
 	return nil
+}
+
+// Topics is of Overrides.
+func (m *MemoryOverrides) Topics(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.all)), nil
 }
 
 // ownOf are a topic's own values, as it has them now.

@@ -1,0 +1,174 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/lead"
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+// RaiseEpochs makes our leader epochs at least what is asked for. Where that is
+// further than the budget, batches have our epoch from now on instead of the source's.
+// A partition that was handed back needs nothing: Fence has raised it.
+func (d *Destination) RaiseEpochs(ctx context.Context, raises []fetcher.EpochRaise) []error {
+	errs := make([]error, len(raises))
+	image, err := d.joined(ctx)
+	if err != nil {
+		return fill(errs, err)
+	}
+	want := make(map[metalog.PartitionID]int32)
+	at := make(map[metalog.PartitionID]int)
+	var far []*holding
+	for i, r := range raises {
+		var id metalog.PartitionID
+		p, err := d.find(image, r.Partition, &id)
+		us := d.m.party()
+		switch {
+		case err != nil:
+			errs[i] = err
+		case p.LeaderEpoch >= r.Epoch && p.Leader >= 0 || !d.own.has(r.Partition.Topic):
+		case p.Leader >= 0 && p.Leader != us.Broker:
+			errs[i] = fmt.Errorf("%v: %w", r.Partition, notLeader(p))
+		case d.holding(r.Partition).tooFar(r.Epoch-p.LeaderEpoch, d.cfg.EpochBudget):
+			far = append(far, d.holding(r.Partition))
+		default:
+			want[id], at[id] = r.Epoch, i
+		}
+	}
+	d.restamp(ctx, far)
+	for id, err := range d.raiseTo(ctx, want) {
+		errs[at[id]] = err
+	}
+	return errs
+}
+
+// tooFar decides whose epochs stand in a log from now on, and reports that they are
+// ours.
+func (h *holding) tooFar(distance, budget int32) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stamp == keeps && distance > budget {
+		h.stamp = willStamp
+	}
+	return h.stamp != keeps
+}
+
+// raiseTo raises our epochs, and returns when the partitions have them.
+func (d *Destination) raiseTo(ctx context.Context, want map[metalog.PartitionID]int32) map[metalog.PartitionID]error {
+	if len(want) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*patience)
+	defer cancel()
+	failed := d.control.raise(ctx, want)
+	image := d.m.log.Image()
+	for id := range want {
+		p, ok := image.Partition(id)
+		if h := d.byID(id); ok && h != nil && failed[id] == nil {
+			if led, err := h.lead(); err == nil {
+				led.Lead(p.LeaderEpoch) // before the loop over images comes to it
+			}
+		}
+	}
+	return failed
+}
+
+func (d *Destination) byID(id metalog.PartitionID) *holding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.led[id]
+}
+
+// restamp has our leader epoch written into the batches of those for which it was
+// decided. It is raised first: a replica that was away while another process of ours
+// was at work may hold other bytes of the present one.
+func (d *Destination) restamp(ctx context.Context, hs []*holding) {
+	image := d.m.log.Image()
+	want := make(map[metalog.PartitionID]int32)
+	var all []*holding
+	for _, h := range hs {
+		h.mu.Lock()
+		if h.stamp == willStamp && h.led != nil {
+			all = append(all, h)
+			if p, ok := image.Partition(h.id); ok && !h.ours {
+				want[h.id] = p.LeaderEpoch + 1
+			}
+		}
+		h.mu.Unlock()
+	}
+	failed := d.raiseTo(ctx, want)
+	for _, h := range all {
+		h.mu.Lock()
+		if h.led != nil && failed[h.id] == nil {
+			h.led.Stamp()
+			h.stamp = stamped
+			d.cfg.Logger.Warn("batches of a partition have our leader epoch instead of the source's",
+				"topic", h.name.Topic, "partition", h.name.Partition, "epoch", h.led.State().Epoch)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// settle says which leader epochs a log has whose replicas end in different ones: those
+// of the longest, as far as it can be read, and behind that the latest that is told.
+func (d *Destination) settle(ctx context.Context, h *holding, led *lead.Partition, s lead.State) {
+	h.mu.Lock()
+	id := h.id
+	h.mu.Unlock()
+	found := d.scan(ctx, h.name, id)
+	latest := cluster.NoEpoch
+	for _, f := range s.Followers {
+		latest = max(latest, f.LastEpoch)
+	}
+	history := found.history
+	if len(history) == 0 && found.high > found.start && found.end > 0 {
+		last, err := d.glimpse(ctx, found.replica, h.name, id, found.high-1)
+		if err == nil && last.some {
+			history, err = historyOf(max(found.start, last.start), last, func(offset int64) (glimpse, error) {
+				return d.glimpse(ctx, found.replica, h.name, id, offset)
+			})
+		}
+		if err != nil {
+			return // tried again as long as it is waited for
+		}
+	}
+	if found.high < found.end {
+		history = history.Assign(latest, found.high)
+	}
+	if len(history) > 0 {
+		led.Know(history)
+	}
+}
+
+// EpochEnds tells where leader epochs end, in our logs and in those of real leaders.
+func (d *Destination) EpochEnds(ctx context.Context, queries []fetcher.EpochQuery) ([]fetcher.EpochAnswer, error) {
+	out := make([]fetcher.EpochAnswer, len(queries))
+	var ask []fetcher.EpochQuery
+	var at []int
+	for i, q := range queries {
+		led := d.server.led.byName(q.Partition)
+		if led == nil {
+			ask, at = append(ask, q), append(at, i)
+			continue
+		}
+		if led.State().Phase != lead.Leading {
+			out[i].Err = fmt.Errorf("%v: %w: replicas have not said how far they are", q.Partition, cluster.ErrUnavailable)
+			continue
+		}
+		out[i].EpochEnd = led.EpochEnd(q.Epoch)
+	}
+	if len(ask) == 0 {
+		return out, ctx.Err()
+	}
+	answers, err := d.cfg.Admin.EpochEnds(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range at {
+		out[i] = answers[k]
+	}
+	return out, nil
+}

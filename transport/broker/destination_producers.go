@@ -1,0 +1,366 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/wire"
+)
+
+// producer is one that a log remembers; open is the first offset of its transaction,
+// -1 when it has none.
+type producer struct {
+	id          int64
+	epoch       int16
+	coordinator int32
+	open        int64
+}
+
+// producers asks a replica, which need not lead, who has written to a log
+// (DescribeProducers, KIP-664).
+func (d *Destination) producers(ctx context.Context, replica int32, name cluster.Partition) ([]producer, error) {
+	conn, err := d.m.brokers.Conn(ctx, replica, "scan")
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrDescribeProducersRequest()
+	topic := kmsg.NewDescribeProducersRequestTopic()
+	topic.Topic, topic.Partitions = name.Topic, []int32{name.Partition}
+	req.Topics = append(req.Topics, topic)
+	resp, err := conn.Do(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range resp.(*kmsg.DescribeProducersResponse).Topics {
+		for _, p := range t.Partitions {
+			out := make([]producer, 0, len(p.ActiveProducers))
+			for _, a := range p.ActiveProducers {
+				out = append(out, producer{a.ProducerID, int16(a.ProducerEpoch), a.CoordinatorEpoch, a.CurrentTxnStartOffset})
+			}
+			return out, saying(p.ErrorCode, p.ErrorMessage)
+		}
+	}
+	return nil, errNothing
+}
+
+// remember takes down what stands in logs that are about to be handed back.
+func (d *Destination) remember(ctx context.Context, hs []*holding) {
+	each(hs, func(h *holding) {
+		led, err := h.lead()
+		if err != nil {
+			return
+		}
+		s := led.State()
+		for _, f := range s.Followers {
+			if !f.CaughtUp || f.Holds < s.Next {
+				continue
+			}
+			all, err := d.producers(ctx, f.Replica, h.name)
+			if err != nil {
+				d.cfg.Logger.Info("asking who has written to a log", "topic", h.name.Topic, "partition", h.name.Partition, "replica", f.Replica, "error", err)
+				continue
+			}
+			h.mu.Lock()
+			h.fenced = fenced{known: true, end: s.Next, highest: highest(all)}
+			h.mu.Unlock()
+			return
+		}
+	})
+}
+
+// highest is the highest id that a cluster can come to; those of mirrors it cannot.
+func highest(all []producer) int64 {
+	id := int64(-1)
+	for _, p := range all {
+		if p.id < batch.OwnProducers {
+			id = max(id, p.id)
+		}
+	}
+	return id
+}
+
+// each does something for all, some of them at once.
+func each[T any](all []T, do func(T)) {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, maxScans)
+	for _, one := range all {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			do(one)
+		})
+	}
+	group.Wait()
+}
+
+// AbortOpen ends the transactions that the source left open, in partitions that were
+// handed back: the real leader writes their markers, as for kafka-transactions --abort.
+// What began after the hand-back, or what a coordinator here knows of, is not touched.
+func (d *Destination) AbortOpen(ctx context.Context, partitions []cluster.Partition) ([]fetcher.Aborted, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := make([]fetcher.Aborted, len(partitions))
+	at := make([]int, len(partitions))
+	for i := range at {
+		at[i] = i
+	}
+	each(at, func(i int) { out[i].Producers, out[i].Err = d.abortOpen(ctx, partitions[i]) })
+	return out, ctx.Err()
+}
+
+func (d *Destination) abortOpen(ctx context.Context, name cluster.Partition) ([]int64, error) {
+	leader, err := d.realLeader(name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := d.producers(ctx, leader, name)
+	if err != nil {
+		return nil, fmt.Errorf("%v: who has a transaction open: %w", name, err)
+	}
+	h := d.holding(name)
+	h.mu.Lock()
+	known, end := h.fenced.known, h.fenced.end
+	h.mu.Unlock()
+	all = slices.DeleteFunc(all, func(p producer) bool { return p.open < 0 || known && p.open >= end })
+	if len(all) == 0 {
+		return nil, nil
+	}
+	if !known {
+		if all, err = d.unknownHere(ctx, all); err != nil {
+			return nil, fmt.Errorf("%v: which transactions are the cluster's own: %w", name, err)
+		}
+	}
+	var ids []int64
+	for _, p := range all {
+		if err := d.abort(ctx, leader, name, p); err != nil {
+			return ids, fmt.Errorf("%v: aborting the transaction of producer %d: %w", name, p.id, err)
+		}
+		ids = append(ids, p.id)
+	}
+	return ids, nil
+}
+
+func (d *Destination) realLeader(name cluster.Partition) (int32, error) {
+	image := d.m.log.Image()
+	topic, ok := image.TopicNamed(name.Topic)
+	if !ok {
+		return -1, fmt.Errorf("%v: %w", name, cluster.ErrUnknownTopic)
+	}
+	for _, id := range partitionsOf(image, topic.Name) {
+		p, ok := image.Partition(id)
+		if !ok || id.Partition != name.Partition {
+			continue
+		}
+		if us := d.m.party(); p.Leader < 0 || us.own(p.Leader) {
+			return -1, fmt.Errorf("%v: %w: no real broker leads", name, cluster.ErrNotLeader)
+		}
+		return p.Leader, nil
+	}
+	return -1, fmt.Errorf("%v: %w", name, cluster.ErrUnknownTopic)
+}
+
+// unknownHere are the producers of whose transactions no coordinator of this cluster
+// knows.
+func (d *Destination) unknownHere(ctx context.Context, all []producer) ([]producer, error) {
+	req := kmsg.NewPtrListTransactionsRequest()
+	for _, p := range all {
+		req.ProducerIDFilters = append(req.ProducerIDFilters, p.id)
+	}
+	own := make(map[int64]bool)
+	for _, broker := range d.realBrokers() {
+		conn, err := d.m.brokers.Conn(ctx, broker, "scan")
+		if err != nil {
+			return nil, err
+		}
+		resp, err := conn.Do(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		answer := resp.(*kmsg.ListTransactionsResponse)
+		if err := wire.CodeError(answer.ErrorCode); err != nil {
+			return nil, fmt.Errorf("broker %d: %w", broker, err)
+		}
+		for _, t := range answer.TransactionStates {
+			own[t.ProducerID] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(p producer) bool { return own[p.id] }), nil
+}
+
+// realBrokers are those that are up.
+func (d *Destination) realBrokers() (ids []int32) {
+	us := d.m.party()
+	for b := range d.m.log.Image().Brokers() {
+		if !b.Fenced && us.real(b.ID) {
+			ids = append(ids, b.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// markerVersion is the last of WriteTxnMarkers that says nothing of the protocol of
+// the transaction (KIP-1228): the source's may be another one than this cluster's.
+const markerVersion = 1
+
+func (d *Destination) abort(ctx context.Context, leader int32, name cluster.Partition, p producer) error {
+	conn, err := d.m.brokers.Conn(ctx, leader, "scan")
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	marker := kmsg.NewWriteTxnMarkersRequestMarker()
+	marker.ProducerID, marker.ProducerEpoch, marker.CoordinatorEpoch = p.id, p.epoch, max(p.coordinator, 0)
+	topic := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+	topic.Topic, topic.Partitions = name.Topic, []int32{name.Partition}
+	marker.Topics = append(marker.Topics, topic)
+	req.Markers = append(req.Markers, marker)
+	resp, err := conn.DoVersion(ctx, req, markerVersion)
+	if err != nil {
+		return err
+	}
+	for _, m := range resp.(*kmsg.WriteTxnMarkersResponse).Markers {
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				return wire.CodeError(p.ErrorCode)
+			}
+		}
+	}
+	return errNothing
+}
+
+// guard is how far the cluster's producer ids are known to be.
+type guard struct {
+	mu   sync.Mutex
+	safe int64 // none at or below it is handed out any more
+}
+
+const (
+	// maxProducerIDs bounds how many ids are passed over, a block of 1,000 with each
+	// record of the metadata log.
+	maxProducerIDs = 1_000_000
+	// maxInits bounds the ids that one broker is asked for: it may have two blocks.
+	maxInits = 10_000
+)
+
+// ErrProducerIDs: producers of the source have ids that the cluster is too far from.
+var ErrProducerIDs = errors.New("producer ids of the source are too far ahead")
+
+// GuardProducers sees to it that the cluster hands out no producer id any more that a
+// mirrored log remembers: a broker would take the first batches of such a producer for
+// ones that it has, and drop them with success. Blocks of ids are asked for as a broker
+// until the controller is past the highest, and real brokers use up those that they
+// have.
+func (d *Destination) GuardProducers(ctx context.Context, partitions []cluster.Partition) []error {
+	errs := make([]error, len(partitions))
+	if err := ctx.Err(); err != nil {
+		return fill(errs, err)
+	}
+	at, ids := make([]int, len(partitions)), make([]int64, len(partitions))
+	for i := range at {
+		at[i] = i
+	}
+	each(at, func(i int) { ids[i], errs[i] = d.highestID(ctx, partitions[i]) })
+	for i := range partitions {
+		if errs[i] == nil {
+			if err := d.pass(ctx, ids[i]); err != nil {
+				errs[i] = fmt.Errorf("%v: producer id %d: %w", partitions[i], ids[i], err)
+			}
+		}
+	}
+	return errs
+}
+
+func (d *Destination) highestID(ctx context.Context, name cluster.Partition) (int64, error) {
+	h := d.holding(name)
+	h.mu.Lock()
+	known, id := h.fenced.known, h.fenced.highest
+	h.mu.Unlock()
+	if known {
+		return id, nil
+	}
+	leader, err := d.realLeader(name)
+	if err != nil {
+		return -1, err
+	}
+	all, err := d.producers(ctx, leader, name)
+	if err != nil {
+		return -1, fmt.Errorf("%v: who has written to it: %w", name, err)
+	}
+	return highest(all), nil
+}
+
+// pass has no id up to the one given handed out any more.
+func (d *Destination) pass(ctx context.Context, id int64) error {
+	d.guard.mu.Lock()
+	defer d.guard.mu.Unlock()
+	if id < d.guard.safe || id < 0 {
+		return nil
+	}
+	next := d.m.log.Image().NextProducerID
+	if id-next > maxProducerIDs {
+		return fmt.Errorf("%w: the cluster is at %d, and at most %d are passed over", ErrProducerIDs, next, maxProducerIDs)
+	}
+	link := &controller{quorum: d.m.quorum}
+	defer link.drop()
+	for next <= id {
+		self := d.m.Self()
+		req := kmsg.NewPtrAllocateProducerIDsRequest()
+		req.BrokerID, req.BrokerEpoch = self.Broker, self.Epoch
+		resp, err := link.do(ctx, req)
+		if err != nil {
+			return err
+		}
+		answer := resp.(*kmsg.AllocateProducerIDsResponse)
+		if err := wire.CodeError(answer.ErrorCode); err != nil {
+			return fmt.Errorf("asking for a block: %w", err)
+		}
+		next = answer.ProducerIDStart + int64(answer.ProducerIDLen)
+	}
+	brokers := d.realBrokers()
+	errs := make([]error, len(brokers))
+	var group sync.WaitGroup
+	for i, broker := range brokers {
+		group.Go(func() { errs[i] = d.useUp(ctx, broker, id) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	d.guard.safe = id + 1
+	return nil
+}
+
+// useUp has a broker hand out ids until it is past one.
+func (d *Destination) useUp(ctx context.Context, broker int32, id int64) error {
+	conn, err := d.m.brokers.Conn(ctx, broker, "scan")
+	if err != nil {
+		return err
+	}
+	for range maxInits {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		resp, err := conn.Do(ctx, req)
+		if err != nil {
+			return err
+		}
+		answer := resp.(*kmsg.InitProducerIDResponse)
+		err = wire.CodeError(answer.ErrorCode)
+		switch {
+		case errors.Is(err, cluster.ErrUnavailable): // a block is on its way
+		case err != nil:
+			return fmt.Errorf("broker %d hands out no producer id: %w", broker, err)
+		case answer.ProducerID > id:
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: broker %d is not past it after %d", cluster.ErrUnavailable, broker, maxInits)
+}

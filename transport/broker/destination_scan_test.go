@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/epoch"
+)
+
+// randomLog is a log of batches with rising epochs, with holes between them.
+func randomLog(r *rand.Rand) (log []glimpse) {
+	at, e := r.Int64N(50), r.Int32N(3)-1
+	for range 1 + r.IntN(60) {
+		if r.IntN(4) == 0 {
+			at += r.Int64N(40)
+		}
+		if r.IntN(5) == 0 {
+			e += r.Int32N(4)
+		}
+		next := at + 1 + r.Int64N(10)
+		log = append(log, glimpse{some: true, base: at, next: next, epoch: e})
+		at = next
+	}
+	return log
+}
+
+// TestHistoryOf: halving finds what looking at every batch finds, with few looks.
+func TestHistoryOf(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		log := randomLog(r)
+		first, last := log[0], log[len(log)-1]
+		start := first.base + r.Int64N(first.next-first.base) // it may begin inside a batch
+		var want epoch.History
+		for _, b := range log {
+			want = want.Assign(b.epoch, max(b.base, start))
+		}
+		looks := 0
+		read := func(offset int64) (glimpse, error) {
+			looks++
+			i := slices.IndexFunc(log, func(b glimpse) bool { return b.next > offset })
+			if i < 0 {
+				return glimpse{}, nil
+			}
+			return log[i], nil
+		}
+		got, err := historyOf(start, last, read)
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v from %d on: %v, %v, want %v", log, start, got, err, want)
+		}
+		if most := 1 + 11*(len(want)+1); looks > most {
+			t.Fatalf("%d looks for %d epochs, at most %d", looks, len(want), most)
+		}
+	}
+}
+
+func TestHistoryOfFails(t *testing.T) {
+	last := glimpse{some: true, base: 90, next: 100, epoch: 5}
+	lost := errors.New("lost")
+	for name, read := range map[string]func(int64) (glimpse, error){
+		"at the start": func(int64) (glimpse, error) { return glimpse{}, lost },
+		"in between": func(o int64) (glimpse, error) {
+			if o == 0 {
+				return glimpse{some: true, next: 1}, nil
+			}
+			return glimpse{}, lost
+		},
+		"nothing there": func(int64) (glimpse, error) { return glimpse{}, nil },
+	} {
+		if got, err := historyOf(0, last, read); err == nil || got != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestGlimpseOf(t *testing.T) {
+	b := append(batchAt(10, 5, 3), batchAt(20, 2, 4)...)
+	for offset, want := range map[int64]glimpse{
+		10: {some: true, base: 10, next: 15, epoch: 3, high: 50, start: 7},
+		14: {some: true, base: 10, next: 15, epoch: 3, high: 50, start: 7},
+		15: {some: true, base: 20, next: 22, epoch: 4, high: 50, start: 7}, // what stands before was asked for by no one
+		22: {high: 50, start: 7},
+	} {
+		if got := glimpseOf(b, offset, 50, 7); got != want {
+			t.Errorf("at %d: %+v, want %+v", offset, got, want)
+		}
+	}
+	if got := glimpseOf(b[:batch.HeaderSize], 10, 50, 7); got.some {
+		t.Errorf("of half a batch: %+v", got)
+	}
+}
