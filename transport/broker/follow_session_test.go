@@ -21,7 +21,7 @@ func fetchOf(session, epoch int32, partitions ...int32) *kmsg.FetchRequest {
 	topic.TopicID = cluster.TopicID{1}
 	for _, n := range partitions {
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.Partition, p.PartitionMaxBytes = n, 1000
+		p.Partition, p.PartitionMaxBytes, p.LogStartOffset = n, 1000, 0
 		topic.Partitions = append(topic.Partitions, p)
 	}
 	req.Topics = append(req.Topics, topic)
