@@ -386,9 +386,9 @@ func TestStateOfFollowers(t *testing.T) {
 	ask(p, 2, 3, 2)
 	p.Live([]int32{1, 2})
 	want := []Follower{
-		{Replica: 1, Live: true, Known: true, Offset: 4, Holds: 4, LastSeen: start, CaughtUp: true, Owes: -1},
-		{Replica: 2, Live: true, Known: true, Offset: 3, Holds: 3, LastSeen: start, CaughtUp: true, Owes: -1},
-		{Replica: 3, Known: true, LastSeen: start, Owes: -1},
+		{Replica: 1, Live: true, Known: true, Offset: 4, LastEpoch: 2, Holds: 4, LastSeen: start, CaughtUp: true, Owes: -1},
+		{Replica: 2, Live: true, Known: true, Offset: 3, LastEpoch: 2, Holds: 3, LastSeen: start, CaughtUp: true, Owes: -1},
+		{Replica: 3, Known: true, LastEpoch: -1, LastSeen: start, Owes: -1},
 	}
 	s := p.State()
 	if diff := cmp.Diff(want, s.Followers); diff != "" {
