@@ -278,7 +278,8 @@ type Starter interface {
 // Fencer is the optional ability to lock out our own late writers at a stop.
 type Fencer interface {
 	// Fence makes every append of the stretches that is still under way fail.
-	// It answers what the log end is behind the fence.
+	// It answers what the log end is behind the fence. What was given up since ctx ended
+	// does nothing any more to a stretch that Ends has begun or taken over since.
 	Fence(ctx context.Context, stretches []Stretch) ([]End, error)
 }
 

@@ -92,12 +92,14 @@ func (c *Cluster) endOf(p *partition, leader *replica) fetcher.End {
 
 // Fence ends stretches: no append of theirs lands from now on, whoever sent it, and
 // clients may write. A destination of the produce kind gets one record that no
-// consumer sees. What is stopped already stays as it is.
+// consumer sees. What is stopped already stays as it is. A request that is carried out
+// when the partition has been begun anew since it was made is refused.
 func (cl *Client) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fetcher.End, error) {
+	begun := cl.c.begun(stretches)
 	ends, err := call(ctx, cl, Op{Call: CallFence, Broker: -1, Partitions: partitionsOf(stretches)}, func() ([]fetcher.End, error) {
 		ends := make([]fetcher.End, len(stretches))
 		for i, s := range stretches {
-			ends[i] = cl.fence(s)
+			ends[i] = cl.fence(s, begun[i])
 		}
 		return ends, nil
 	})
@@ -107,13 +109,29 @@ func (cl *Client) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fet
 	return ends, cl.c.toldAll(ctx)
 }
 
-func (cl *Client) fence(s fetcher.Stretch) fetcher.End {
+// begun says which stretches there are, by what grows whenever one is begun or taken over.
+func (c *Cluster) begun(stretches []fetcher.Stretch) []int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]int64, len(stretches))
+	for i, s := range stretches {
+		if p, err := c.find(s.Partition); err == nil {
+			out[i] = p.stretch.gen
+		}
+	}
+	return out
+}
+
+func (cl *Client) fence(s fetcher.Stretch, begun int64) fetcher.End {
 	c := cl.c
 	p, leader, err := c.leading(s.Partition)
 	if err != nil {
 		return fetcher.End{LeaderEpoch: cluster.NoEpoch, Err: err}
 	}
 	now := &p.stretch
+	if now.mirror == s.Mirror && !now.stopped && now.gen != begun {
+		return fetcher.End{LeaderEpoch: cluster.NoEpoch, Err: fmt.Errorf("%v: %w: begun anew since the request was made", s.Partition, cluster.ErrFenced)}
+	}
 	if now.mirror != s.Mirror {
 		if p.mirrored() {
 			return fetcher.End{LeaderEpoch: cluster.NoEpoch, Err: fmt.Errorf("%v: %w: %s", s.Partition, cluster.ErrActive, now.mirror)}

@@ -277,3 +277,28 @@ func TestOwnLateRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestLateFence is I4: a fence that arrives when the partition was begun anew, by whoever
+// it be, does nothing.
+func TestLateFence(t *testing.T) {
+	for name, options := range map[string]memory.Options{"owned": {}, "sequences": {Produce: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := with(t, options)
+			w := c.Client("w")
+			begin(t, w, one)
+			release := make(chan struct{})
+			on(c, memory.CallFence, memory.Fault{Kind: memory.DelayRequest, Until: release})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := w.Fence(ctx, []fetcher.Stretch{one}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
+			}
+			begin(t, w, one)
+			close(release)
+			synctest.Wait()
+			if r := appended(w, batchAt(0, 0, "x")); r.Err != nil {
+				t.Errorf("%s: %v", name, r.Err)
+			}
+		})
+	}
+}
