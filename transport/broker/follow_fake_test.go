@@ -303,6 +303,13 @@ func (s *followTest) lead(partitions int32, change func(*lead.Config)) (all []*l
 	if len(s.followers) == 0 { // the test is one itself
 		return all
 	}
+	s.leads(all...)
+	return all
+}
+
+// leads waits until the followers' ends are known.
+func (s *followTest) leads(all ...*lead.Partition) {
+	s.Helper()
 	s.within("leading", func() error {
 		for _, p := range all {
 			if state := p.State(); state.Phase != lead.Leading {
@@ -311,7 +318,6 @@ func (s *followTest) lead(partitions int32, change func(*lead.Config)) (all []*l
 		}
 		return nil
 	})
-	return all
 }
 
 func (s *followTest) within(what string, ok func() error) {

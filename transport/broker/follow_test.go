@@ -31,6 +31,26 @@ func TestFollow(t *testing.T) {
 			s.holds(0, 0, 80, want[:20]...)
 			want = append(want[:20:20], s.add(p, 90, 5)...)
 			s.holds(0, 0, 109, want...)
+			p.Lead(9) // the followers hear of it later, and are refused until then
+			s.within("refused", func() error {
+				for _, f := range s.followers {
+					f.mu.Lock()
+					delayed := f.log(0).delayed
+					f.mu.Unlock()
+					if delayed.IsZero() {
+						return fmt.Errorf("follower %d goes on in an older epoch", f.id)
+					}
+				}
+				return nil
+			})
+			for _, f := range s.followers {
+				f.mu.Lock()
+				f.log(0).epoch, f.log(0).changed = 9, true
+				f.mu.Unlock()
+			}
+			s.leads(p)
+			want = append(want, s.add(p, 110, 3)...)
+			s.holds(0, 0, 121, want...)
 			trimmed := make(chan error, 1)
 			later.Trim(528, func(err error) { trimmed <- err })
 			if err := <-trimmed; err != nil {
