@@ -19,6 +19,7 @@ var looked = map[kmsg.Key]func(*client, context.Context, header, []byte) error{
 	kmsg.ListOffsets:          (*client).listOffsets,
 	kmsg.DeleteRecords:        (*client).deleteRecords,
 	kmsg.OffsetForLeaderEpoch: (*client).epochEnds,
+	kmsg.WriteTxnMarkers:      (*client).markers,
 }
 
 // own answers a client's request for what we lead; done is false when it is for a

@@ -37,7 +37,7 @@ func (c *client) apiVersions(ctx context.Context, h header, b []byte) error {
 		ask.ClusterID, ask.NodeID = nil, -1
 		b = wrap(h, &ask)
 	}
-	answer, err := c.consult(ctx, b)
+	answer, err := c.greet(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -54,6 +54,21 @@ func (c *client) apiVersions(ctx context.Context, h header, b []byte) error {
 		return c.relay(answer.bytes)
 	}
 	return c.reply(h, resp, resp.Version)
+}
+
+// greet asks for the versions. A real broker that dies just then is not the client's
+// affair, who would see us close his first connection: before he has said anything
+// else, another one does as well.
+func (c *client) greet(ctx context.Context, b []byte) (answer request, err error) {
+	const tries = 3
+	for range tries {
+		if answer, err = c.consult(ctx, b); err == nil || c.said || ctx.Err() != nil || c.real == nil {
+			break
+		}
+		c.real.Close()
+		c.real = nil
+	}
+	return answer, err
 }
 
 // javaSoftware is how Kafka's own client calls itself. It goes back to the leader

@@ -26,6 +26,7 @@ type client struct {
 	reads  sync.WaitGroup
 	writer fetchWriter
 
+	said     bool // something else than ApiVersions was asked
 	redirect bool // of a family that goes on well when a follower it was sent to dies
 	consumer *consumer
 }
@@ -50,6 +51,7 @@ func (c *client) turn(ctx context.Context) error {
 	if err != nil && !c.tokens {
 		return err
 	}
+	c.said = c.said || h.key != int16(kmsg.ApiVersions)
 	if err == nil && !c.tokens && c.listener == c.server.cfg.BrokerListener {
 		if done, err := c.follow(ctx, h, &req); done || err != nil {
 			return err

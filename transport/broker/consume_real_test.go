@@ -55,7 +55,7 @@ func leadTopic(t *testing.T, us *joined, admin *kgo.Client, topic string, replic
 		t.Fatalf("%s is led by %d", topic, state.Leader)
 	}
 	p := lead.New(lead.Config{
-		Topic: made.ID, Partition: cluster.Partition{Topic: topic}, Epoch: state.LeaderEpoch, Quorum: len(replicas), Followers: replicas,
+		Topic: made.ID, Partition: cluster.Partition{Topic: topic}, Epoch: state.LeaderEpoch, Quorum: 1, Followers: replicas,
 		Window: 1 << 20, Stamp: true,
 	})
 	p.Live(replicas)
@@ -117,6 +117,8 @@ func TestRealConsumers(t *testing.T) {
 			kcatReads(t, k, 500)
 			writesFail(t, k, admin, p)
 			offsetsAreKnown(t, admin, p)
+			transactionsEnd(t, k)
+			replicaDies(t, k, p)
 		})
 	}
 }
@@ -184,7 +186,9 @@ func writesFail(t *testing.T, k *kafkatest.Cluster, admin *kgo.Client, p *lead.P
 	if !errors.Is(err, kerr.PolicyViolation) {
 		t.Errorf("franz-go writes: %v", err)
 	}
-	w := &kafka.Writer{Addr: kafka.TCP(k.Bootstrap()...), Topic: "mirrored", RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond, MaxAttempts: 2}
+	connections := new(kafka.Transport)
+	defer connections.CloseIdleConnections()
+	w := &kafka.Writer{Addr: kafka.TCP(k.Bootstrap()...), Transport: connections, Topic: "mirrored", RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond, MaxAttempts: 2}
 	defer w.Close()
 	if err := w.WriteMessages(within(t, time.Minute), kafka.Message{Value: []byte("x")}); err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("kafka-go writes: %v", err)
@@ -261,4 +265,56 @@ func offsetsAreKnown(t *testing.T, admin *kgo.Client, p *lead.Partition) {
 	if err != nil || resp.Topics[0].Partitions[0].EndOffset != end || resp.Topics[0].Partitions[0].LeaderEpoch != epoch {
 		t.Errorf("end of epoch %d: %+v %v, want %d", epoch, resp, err, end)
 	}
+}
+
+// transactionsEnd: a producer that tried to write here in a transaction goes on with
+// others.
+func transactionsEnd(t *testing.T, k *kafkatest.Cluster) {
+	t.Helper()
+	k.CreateTopic(t, "theirs", 1, 1, nil)
+	cl := k.Client(t, kgo.TransactionalID("writer"), kgo.TransactionTimeout(time.Minute))
+	for topic, want := range map[string]error{"mirrored": kerr.PolicyViolation, "theirs": nil} {
+		for range 2 {
+			if err := cl.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cl.ProduceSync(within(t, time.Minute), &kgo.Record{Topic: topic, Value: []byte("x")}).FirstErr(); !errors.Is(err, want) {
+				t.Errorf("a transaction writes to %s: %v", topic, err)
+			}
+			if err := cl.EndTransaction(within(t, 20*time.Second), kgo.TransactionEndTry(want == nil)); err != nil {
+				t.Fatalf("the end of a transaction in %s: %v", topic, err)
+			}
+		}
+	}
+}
+
+// replicaDies: a consumer goes on while one of the two replicas is down, wherever he
+// is connected.
+func replicaDies(t *testing.T, k *kafkatest.Cluster, p *lead.Partition) {
+	t.Helper()
+	cl := k.Client(t, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"mirrored": {0: kgo.NewOffset().AtStart()}}))
+	defer cl.Close()
+	next, end := int64(0), p.State().HighWatermark
+	read := func(end int64) {
+		t.Helper()
+		for next < end {
+			got := cl.PollFetches(within(t, time.Minute))
+			if err := got.Err(); err != nil {
+				t.Fatalf("at %d of %d: %v", next, end, err)
+			}
+			got.EachRecord(func(r *kgo.Record) {
+				if r.Offset != next {
+					t.Errorf("offset %d where %d is next", r.Offset, next)
+				}
+				next = r.Offset + 1
+			})
+		}
+	}
+	read(end)
+	k.Kill(1)
+	p.Live([]int32{2})
+	began := time.Now()
+	appendTo(t, p, end, end+50)
+	read(end + 50)
+	t.Logf("read to the end %v after broker 1 was killed", time.Since(began))
 }

@@ -118,7 +118,7 @@ func TestHolders(t *testing.T) {
 // TestWritesAreRefused: what a real broker says stands, but for what it does not lead
 // because we do.
 func TestWritesAreRefused(t *testing.T) {
-	codes := map[string]int16{"mirrored": 6, "elsewhere": 6, "secret": 29, "theirs": 0, "unknown": 3}
+	codes := map[string]int16{"mirrored": 6, "guarded": 29, "elsewhere": 6, "secret": 29, "theirs": 0, "unknown": 3}
 	for _, version := range []int16{3, 7, 8, 9, 10, 13} {
 		r := startReal(t)
 		r.answer = func(req kmsg.Request) kmsg.Response {
@@ -140,6 +140,7 @@ func TestWritesAreRefused(t *testing.T) {
 		}
 		s, addr := serveTest(t, r, ServerConfig{})
 		ledTest(t, s, "mirrored", true)
+		ledTest(t, s, "guarded", true)
 		req := kmsg.NewPtrProduceRequest()
 		req.Acks = -1
 		for name := range codes {
@@ -229,5 +230,52 @@ func TestRecordsAreNotDeleted(t *testing.T) {
 		if diff := cmp.Diff(map[string]int16{"mirrored": 44, "elsewhere": 6, "theirs": 0}, got); diff != "" {
 			t.Errorf("version %d: %s", version, diff)
 		}
+	}
+}
+
+// TestTransactionsEnd: a coordinator is not held up by a partition in which it has
+// nothing to end.
+func TestTransactionsEnd(t *testing.T) {
+	codes := map[string]int16{"mirrored": 6, "mirrored elsewhere": 3, "guarded": 31, "other": 6, "theirs": 0}
+	for version := int16(1); version <= 2; version++ {
+		r := startReal(t)
+		r.answer = func(kmsg.Request) kmsg.Response {
+			resp := kmsg.NewPtrWriteTxnMarkersResponse()
+			marker := kmsg.NewWriteTxnMarkersResponseMarker()
+			marker.ProducerID = 5
+			for name, code := range codes {
+				topic := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
+				topic.Topic = name
+				topic.Partitions = []kmsg.WriteTxnMarkersResponseMarkerTopicPartition{{ErrorCode: code}}
+				marker.Topics = append(marker.Topics, topic)
+			}
+			resp.Markers = append(resp.Markers, marker)
+			return resp
+		}
+		s, addr := serveTest(t, r, ServerConfig{})
+		for _, name := range []string{"mirrored", "mirrored elsewhere", "guarded"} {
+			ledTest(t, s, name, true)
+		}
+		got := make(map[string]int16)
+		for _, topic := range do(t, dialTest(t, addr), version, kmsg.NewPtrWriteTxnMarkersRequest()).(*kmsg.WriteTxnMarkersResponse).Markers[0].Topics {
+			got[topic.Topic] = topic.Partitions[0].ErrorCode
+		}
+		want := map[string]int16{"mirrored": 0, "mirrored elsewhere": 0, "guarded": 31, "other": 6, "theirs": 0}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("version %d: %s", version, diff)
+		}
+	}
+}
+
+// TestVersionsAreCapped: of what we have to understand no version is offered that we
+// do not know; of the rest, all.
+func TestVersionsAreCapped(t *testing.T) {
+	resp := kmsg.NewPtrApiVersionsResponse()
+	resp.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 0, MaxVersion: 99}, {ApiKey: 1, MaxVersion: 12}, {ApiKey: 3, MaxVersion: 99}}
+	if !capVersions(resp) || resp.ApiKeys[0].MaxVersion != kmsg.NewPtrProduceRequest().MaxVersion() || resp.ApiKeys[1].MaxVersion != 12 || resp.ApiKeys[2].MaxVersion != 99 {
+		t.Errorf("%+v", resp.ApiKeys)
+	}
+	if capVersions(resp) {
+		t.Error("capped again")
 	}
 }

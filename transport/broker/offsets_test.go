@@ -110,7 +110,7 @@ func TestOffsetsAreListed(t *testing.T) {
 				one := kmsg.NewListOffsetsRequestTopic()
 				one.Topic = topic
 				p := kmsg.NewListOffsetsRequestTopicPartition()
-				p.Timestamp = timestamp
+				p.Timestamp, p.CurrentLeaderEpoch = timestamp, ledEpoch
 				one.Partitions = append(one.Partitions, p)
 				req.Topics = append(req.Topics, one)
 			}
@@ -140,6 +140,8 @@ func times(req *kmsg.ListOffsetsRequest, has string, offset int64) *kmsg.ListOff
 			p.ErrorCode = 29
 		case asked.Topic == "theirs":
 			p.ErrorCode, p.Offset = 0, 5
+		case req.ReplicaID == debugReplica && asked.Partitions[0].CurrentLeaderEpoch >= 0:
+			p.ErrorCode = 75 // it has not heard of it yet
 		case asked.Topic == has && req.ReplicaID == debugReplica && asked.Partitions[0].Timestamp == 1000:
 			p.ErrorCode, p.Timestamp, p.Offset = 0, 1001, offset
 		}

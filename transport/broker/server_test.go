@@ -324,6 +324,40 @@ func TestNoRealBroker(t *testing.T) {
 	}
 }
 
+// TestDyingRealBroker: a connection begins with another real broker when the first is
+// about to die, and ends with the one that it has.
+func TestDyingRealBroker(t *testing.T) {
+	r := startReal(t)
+	s, addr := serveTest(t, r, ServerConfig{})
+	alive, dials := s.dial, 0
+	s.dial = func(ctx context.Context, listener string) (net.Conn, error) {
+		if dials++; dials == 2 {
+			return alive(ctx, listener)
+		}
+		near, far := net.Pipe()
+		go func() { _, _ = readRequest(ctx, far, 1<<20, newBudget(1<<20)); far.Close() }()
+		return near, nil
+	}
+	conn := dialTest(t, addr)
+	do(t, conn, 3, kmsg.NewPtrApiVersionsRequest())
+	if dials != 2 {
+		t.Errorf("%d real brokers were tried", dials)
+	}
+	exchange(t, conn, frameOf(3, 1, 1))
+
+	dials = 2
+	conn = dialTest(t, addr)
+	if err := writeFrame(conn, frameOf(3, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("an answer from nobody")
+	}
+	if dials != 3 {
+		t.Errorf("%d real brokers were tried for what only one may get", dials-2)
+	}
+}
+
 // TestFrameLimit: the size is looked at before anything is read or held.
 func TestFrameLimit(t *testing.T) {
 	memory := newBudget(100)
