@@ -35,11 +35,10 @@ type catalog struct {
 
 // entry is one topic of the mirror.
 type entry struct {
-	topic  cluster.Topic   // the source's description
-	absent time.Time       // since when looks did not find it at the source; zero when it is there
-	gone   bool            // reported as gone
-	there  cluster.TopicID // the destination's id for it, as last seen
-	stored bool            // known from the store only: no look has found it yet
+	topic  cluster.Topic // the source's description
+	absent time.Time     // since when looks did not find it at the source; zero when it is there
+	gone   bool          // reported as gone
+	stored bool          // known from the store only: no look has found it yet
 }
 
 // load notes the topics that there are records of.
@@ -151,19 +150,6 @@ func (c *catalog) note(t cluster.Topic) (changed bool) {
 	changed = e.stored || e.topic.ID != t.ID || e.topic.Partitions != t.Partitions
 	e.topic, e.stored = t, false
 	return changed
-}
-
-// arrived notes the id that a topic has at the destination and gives the one before it
-// when that was another.
-func (c *catalog) arrived(name string, id cluster.TopicID) (was cluster.TopicID, changed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.topics[name]
-	if e == nil || id.IsZero() {
-		return was, false
-	}
-	was, e.there = e.there, id
-	return was, !was.IsZero() && was != id
 }
 
 // seen notes the outcome of a look and gives the topics that were absent from

@@ -102,7 +102,8 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		}
 		board := m.boards.get(t.rec.Partition)
 		known := board.LogEnd.Load()
-		if known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart || m.anew(t.rec.Partition, e.TopicID) {
+		_, anew := m.anew(t.rec.Partition, e.TopicID)
+		if anew || known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart {
 			strangers = append(strangers, t)
 			continue
 		}
@@ -132,11 +133,13 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 	m.fetchCompared(ctx, append(strangers, nameless...))
 }
 
-// anew reports that the destination's topic is not the one whose log is known: it was made
-// anew while nothing was copied, and its log may be as long as the one before.
-func (m *Mirror) anew(p cluster.Partition, id cluster.TopicID) bool {
-	was, known := m.grounds.Load(p)
-	return known && was != cluster.TopicID{} && !id.IsZero() && was != id
+// anew reports that the destination's topic is not the one whose log is known, and which
+// that was: it was made anew, and its log may be as long as the one before.
+func (m *Mirror) anew(p cluster.Partition, id cluster.TopicID) (was cluster.TopicID, anew bool) {
+	if known, ok := m.grounds.Load(p); ok {
+		was = known.(cluster.TopicID)
+	}
+	return was, !was.IsZero() && !id.IsZero() && was != id
 }
 
 // ahead reports that the last epoch on record begins where the log ends, or behind: the

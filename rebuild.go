@@ -149,7 +149,6 @@ func (m *Mirror) rebuildOnce(ctx context.Context, t task) error {
 	case err != nil:
 		return err
 	case id != old:
-		m.catalog.arrived(topic, id)
 		return nil // rebuilt before
 	default:
 		if err := m.readyToRebuild(t.ctx, topic, old, as); errors.Is(err, errNoCut) {
@@ -158,9 +157,7 @@ func (m *Mirror) rebuildOnce(ctx context.Context, t task) error {
 			return err
 		}
 	}
-	if id, err = m.can.rebuilder.Rebuild(ctx, topic, old, *as); err == nil {
-		m.catalog.arrived(topic, id)
-	}
+	_, err = m.can.rebuilder.Rebuild(ctx, topic, old, *as)
 	return err
 }
 

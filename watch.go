@@ -77,12 +77,10 @@ func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cl
 // the one before.
 func (m *Mirror) watchTopics(there map[string]cluster.TopicID) {
 	for name, id := range there {
-		was, anew := m.catalog.arrived(name, id)
-		if !anew {
-			continue
-		}
 		for _, p := range m.partitionsOf([]string{name}) {
-			if s, ok := m.coord.Snapshot(p); ok && s.State == coordinator.StateMirroring {
+			if was, anew := m.anew(p, id); !anew {
+				continue
+			} else if s, ok := m.coord.Snapshot(p); ok && s.State == coordinator.StateMirroring {
 				m.fail(p, fmt.Errorf("%w: the destination's topic was deleted and created again: its id is %v, was %v", cluster.ErrUnavailable, id, was))
 			}
 		}
