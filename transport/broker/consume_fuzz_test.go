@@ -52,7 +52,7 @@ func TestNoSenseOfARealBroker(t *testing.T) {
 			defer far.Close()
 			for {
 				req, err := readRequest(context.Background(), far, 1<<20, newBudget(1<<20))
-				if err != nil || writeFrame(far, append(req.bytes[4:8:8], 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff)) != nil {
+				if err != nil || writeFrame(far, append(req.bytes[4:8:8], 0, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff)) != nil {
 					return
 				}
 			}
