@@ -41,6 +41,8 @@ func (p *Partition) Fetch(f Fetch) Answer {
 	switch {
 	case code != 0 && !p.found: // below the log start: as good as an empty log
 		code, who.holds = 0, f.Offset
+	case code != 0 && p.phase == Gathering: // it asks for the log's ends next, of a leader
+		who.holds = min(f.Offset, p.start)
 	case code != 0 || diverging.Epoch >= 0:
 		who.holds = -1
 		diverging.EndOffset = min(diverging.EndOffset, f.Offset)

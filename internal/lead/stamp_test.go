@@ -65,3 +65,32 @@ func TestStampAbove(t *testing.T) {
 		}
 	}
 }
+
+// TestStartThenRaise: an empty log was told where to begin, and our epoch is raised before
+// the followers have gone there: they ask where it begins, which only a leader says.
+func TestStartThenRaise(t *testing.T) {
+	p := New(Config{Partition: cluster.Partition{Topic: "t"}, Epoch: 7, Quorum: 2, Followers: []int32{1, 2}, Proven: true})
+	ask := func(replica, epoch int32, offset int64) Answer {
+		a := p.Fetch(Fetch{Replica: replica, CurrentEpoch: epoch, Offset: offset, LastEpoch: -1, LogStart: offset, MaxBytes: 1 << 20, Now: time.Unix(100, 0)})
+		a.Release()
+		return a
+	}
+	ask(1, 7, 0)
+	ask(2, 7, 0)
+	if err := p.StartAt(52); err != nil {
+		t.Fatal(err)
+	}
+	p.Lead(10)
+	for _, replica := range []int32{1, 2} {
+		if a := ask(replica, 10, 0); a.Code != OffsetOutOfRange {
+			t.Errorf("%d is answered %+v", replica, a)
+		}
+	}
+	if s := p.State(); s.Phase != Leading || s.HighWatermark != 52 || s.Next != 52 {
+		t.Fatalf("%+v", s)
+	}
+	ask(1, 10, 52)
+	if a := ask(2, 10, 52); a.Code != 0 || p.State().HighWatermark != 52 {
+		t.Errorf("%+v, %+v", a, p.State())
+	}
+}
