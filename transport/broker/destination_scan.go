@@ -71,9 +71,12 @@ func (d *Destination) scanOnce(ctx context.Context, name cluster.Partition, id m
 	if out.end < 0 {
 		return scanned{}, errors.Join(errs...)
 	}
+	if len(errs) > 0 { // one that has not answered may have more, and it must not be cut
+		return scanned{start: out.start}, errors.Join(errs...)
+	}
 	if out.start == out.end {
-		out.proven = len(errs) == 0
-		return out, errors.Join(errs...)
+		out.proven = true
+		return out, nil
 	}
 	read := func(offset int64) (glimpse, error) { return d.glimpse(ctx, out.replica, name, id, offset) }
 	last, err := read(out.end - 1)

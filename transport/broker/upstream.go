@@ -35,8 +35,12 @@ func reals(i metalog.Image, listener string, ids IDs) []metalog.Listener {
 
 // dialReal connects to any living real broker on a listener, without a name: what
 // a client asks over it must run under his own identity, never under ours.
+// Right after a start, when clients know us already and we know nobody yet, it waits.
 func (m *Membership) dialReal(ctx context.Context, listener string) (net.Conn, error) {
-	all := reals(m.log.Image(), listener, m.cfg.IDs)
+	waiting, over := context.WithTimeout(ctx, dialTimeout)
+	image, _ := m.log.Wait(waiting, func(metalog.Image) bool { return true })
+	over()
+	all := reals(image, listener, m.cfg.IDs)
 	errs := []error{fmt.Errorf("%w: no broker is alive on listener %q", cluster.ErrUnavailable, listener)}
 	dial := m.cfg.Dial
 	if dial == nil {
