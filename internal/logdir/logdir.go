@@ -103,8 +103,20 @@ func (l Log) End() int64 {
 	return l.Batches[len(l.Batches)-1].Next
 }
 
+// written are the epochs that have a batch, each from its first batch on. A leader enters
+// its own epoch when it is elected, and the cleaner takes batches where one began.
+func (l Log) written() (h epoch.History) {
+	for _, e := range l.Epochs {
+		first := slices.IndexFunc(l.Batches, func(b Batch) bool { return b.Next > e.Start })
+		if first >= 0 {
+			h = h.Assign(e.Epoch, max(e.Start, l.Batches[first].Base))
+		}
+	}
+	return h
+}
+
 // Diff says where two logs differ, byte for byte: in the batches, and in the offsets
-// where epochs begin. Empty when they do not.
+// where their epochs begin. Empty when they do not.
 func Diff(a, b Log) string {
 	for i := range min(len(a.Batches), len(b.Batches)) {
 		x, y := a.Batches[i], b.Batches[i]
@@ -121,8 +133,8 @@ func Diff(a, b Log) string {
 	if len(a.Batches) != len(b.Batches) {
 		return fmt.Sprintf("%d batches up to %d and %d batches up to %d", len(a.Batches), a.End(), len(b.Batches), b.End())
 	}
-	if !slices.Equal(a.Epochs, b.Epochs) {
-		return fmt.Sprintf("epochs begin at %s and at %s", shown(a.Epochs), shown(b.Epochs))
+	if x, y := a.written(), b.written(); !slices.Equal(x, y) {
+		return fmt.Sprintf("epochs begin at %s and at %s", shown(x), shown(y))
 	}
 	return ""
 }

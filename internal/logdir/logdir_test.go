@@ -58,10 +58,12 @@ func TestDiff(t *testing.T) {
 	}{
 		"other segments, half a batch at the end": {
 			write(t, checkpoint, map[int64][]byte{10: records(10, 1, "a"), 11: append(records(11, 4, "b"), records(12, 4, "c")[:20]...)}), ""},
-		"another record":   {write(t, checkpoint, map[int64][]byte{10: append(records(10, 1, "a"), records(11, 4, "B")...)}), "batch 1, [11,12) of 69 bytes and [11,12) of 69 bytes, differs from byte 17 on"},
-		"another epoch":    {write(t, checkpoint, map[int64][]byte{10: append(records(10, 1, "a"), records(11, 5, "b")...)}), "batch 1, [11,12) of 69 bytes and [11,12) of 69 bytes, differs from byte 15 on"},
-		"shorter":          {write(t, checkpoint, map[int64][]byte{10: records(10, 1, "a")}), "2 batches up to 12 and 1 batches up to 11"},
-		"other checkpoint": {write(t, "0\n1\n1 10\n", map[int64][]byte{10: both}), "epochs begin at [1:10 4:11] and at [1:10]"},
+		"an epoch without a batch":    {write(t, "0\n3\n1 10\n4 11\n7 12\n", map[int64][]byte{10: both}), ""},
+		"epochs that begin in a hole": {write(t, "0\n2\n1 3\n4 11\n", map[int64][]byte{10: both}), ""},
+		"another record":              {write(t, checkpoint, map[int64][]byte{10: append(records(10, 1, "a"), records(11, 4, "B")...)}), "batch 1, [11,12) of 69 bytes and [11,12) of 69 bytes, differs from byte 17 on"},
+		"another epoch":               {write(t, checkpoint, map[int64][]byte{10: append(records(10, 1, "a"), records(11, 5, "b")...)}), "batch 1, [11,12) of 69 bytes and [11,12) of 69 bytes, differs from byte 15 on"},
+		"shorter":                     {write(t, checkpoint, map[int64][]byte{10: records(10, 1, "a")}), "2 batches up to 12 and 1 batches up to 11"},
+		"other checkpoint":            {write(t, "0\n1\n1 10\n", map[int64][]byte{10: both}), "epochs begin at [1:10 4:11] and at [1:10]"},
 	} {
 		if got := Diff(whole, read(t, c.other)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -69,6 +71,9 @@ func TestDiff(t *testing.T) {
 	}
 	if got := Diff(whole.From(11), read(t, write(t, "0\n1\n4 11\n", map[int64][]byte{11: records(11, 4, "b")}))); got != "" {
 		t.Errorf("from 11 on: %s", got)
+	}
+	if got := Diff(whole.From(12), read(t, write(t, "0\n0\n", map[int64][]byte{12: nil}))); got != "" {
+		t.Errorf("empty logs: %s", got)
 	}
 }
 
