@@ -26,6 +26,7 @@ type runFlags struct {
 	events              bool
 	state               stateFlags
 	policy              policyFlags
+	join                joinFlags
 }
 
 func newRun(s streams) *cobra.Command {
@@ -49,7 +50,7 @@ letters, digits, '.', '_' and '-' is one topic's name ("audit.events"), any othe
 an RE2 expression that must match the whole name ("orders.*"). Topics that begin
 with "__" are never mirrored.
 
-` + stateHelp + "\n\n" + policyHelp + "\n\n" + connectionHelp + `
+` + stateHelp + "\n\n" + policyHelp + "\n\n" + joinHelp + "\n\n" + connectionHelp + `
 
 Exit codes: 0 stopped by a signal; 1 the mirror cannot be, for example because both
 addresses are one cluster or the folder of its state is in use; 2 the command line or
@@ -66,7 +67,11 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 
   # the way back, once orders were stopped at b: only the delta is copied
   kafka-mirrors run --name b-to-a --source b:9092 --destination a:9092 --topics 'orders.*' --state kafka \
-      --truncation rebuild --salvage /var/lib/kafka-mirrors/salvage`,
+      --truncation rebuild --salvage /var/lib/kafka-mirrors/salvage
+
+  # byte for byte, as a broker of the destination that leads the mirror topics
+  kafka-mirrors run --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka \
+      --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991 --join-listener CLIENT=PLAINTEXT://mirror1:9992`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
 	}
@@ -76,6 +81,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
 	f.state.register(c)
 	f.policy.register(c)
+	f.join.register(c)
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
@@ -93,12 +99,21 @@ type opened struct {
 	m        *mirror.Mirror
 	clusters []*kafka.Cluster
 	stores   *stores
+	joining  *joining // nil: the destination's rights of a client will do
 }
 
 func (o *opened) Close() error {
-	err := o.stores.Close()
+	err := errors.Join(o.joining.Close(), o.stores.Close())
 	closeAll(o.clusters...)
 	return err
+}
+
+// destination is where it is mirrored to.
+func (o *opened) destination() mirror.Destination {
+	if o.joining != nil {
+		return o.joining.destination
+	}
+	return o.clusters[1]
 }
 
 // open makes what the flags say, or reports all that is wrong with them: nothing is
@@ -119,6 +134,8 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 	}
 	_, _, err = f.state.places()
 	errs = append(errs, err)
+	_, err = f.join.config()
+	errs = append(errs, err)
 	if o.m, err = mirror.New(f.name, o.clusters[0], o.clusters[1], opts); err != nil {
 		errs = append(errs, err)
 	}
@@ -130,7 +147,12 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 		return nil, failed(err)
 	}
 	opts.Store, opts.Positions = o.stores.state, o.stores.peers
-	o.m, err = mirror.New(f.name, o.clusters[0], o.clusters[1], opts)
+	if f.join.on() {
+		if o.joining, err = f.join.open(o.clusters[1], destination, logger); err != nil {
+			return nil, errors.Join(failed(err), o.Close())
+		}
+	}
+	o.m, err = mirror.New(f.name, o.clusters[0], o.destination(), opts)
 	if err != nil {
 		return nil, errors.Join(err, o.Close())
 	}

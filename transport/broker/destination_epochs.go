@@ -29,7 +29,8 @@ func (d *Destination) RaiseEpochs(ctx context.Context, raises []fetcher.EpochRai
 		switch {
 		case err != nil:
 			errs[i] = err
-		case p.LeaderEpoch >= r.Epoch && p.Leader >= 0 || !d.own.has(r.Partition.Topic):
+		case p.LeaderEpoch >= r.Epoch && p.Leader >= 0:
+		case !d.own.has(r.Partition.Topic) || d.holding(r.Partition).stopped():
 		case p.Leader >= 0 && p.Leader != us.Broker:
 			errs[i] = fmt.Errorf("%v: %w", r.Partition, notLeader(p))
 		case d.holding(r.Partition).tooFar(r.Epoch-p.LeaderEpoch, d.cfg.EpochBudget):
@@ -43,6 +44,12 @@ func (d *Destination) RaiseEpochs(ctx context.Context, raises []fetcher.EpochRai
 		errs[at[id]] = err
 	}
 	return errs
+}
+
+func (h *holding) stopped() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stretch.stopped
 }
 
 // tooFar decides whose epochs stand in a log from now on, and reports that they are

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -141,12 +142,22 @@ func (d *Destination) abortOpen(ctx context.Context, name cluster.Partition) ([]
 	}
 	var ids []int64
 	for _, p := range all {
-		if err := d.abort(ctx, leader, name, p); err != nil {
+		err := d.abort(ctx, leader, name, p)
+		for deadline := time.Now().Add(patience); err != nil && aboutToLead(err) && time.Now().Before(deadline) && ctx.Err() == nil; {
+			pause(ctx, 5*stepLook)
+			err = d.abort(ctx, leader, name, p)
+		}
+		if err != nil {
 			return ids, fmt.Errorf("%v: aborting the transaction of producer %d: %w", name, p.id, err)
 		}
 		ids = append(ids, p.id)
 	}
 	return ids, nil
+}
+
+// aboutToLead reports that a broker does not know yet that it leads.
+func aboutToLead(err error) bool {
+	return errors.Is(err, cluster.ErrNotLeader) || errors.Is(err, cluster.ErrUnknownTopic) || errors.Is(err, cluster.ErrUnavailable)
 }
 
 func (d *Destination) realLeader(name cluster.Partition) (int32, error) {

@@ -17,7 +17,7 @@ import (
 func (d *Destination) keepStep(ctx context.Context) error {
 	var opening sync.WaitGroup
 	defer opening.Wait()
-	version, self := uint64(0), int32(-1)
+	version, self, moved := uint64(0), int32(-1), false
 	for next := time.Now().Add(tickEvery); ctx.Err() == nil; {
 		bounded, cancel := context.WithDeadline(ctx, next)
 		image, delta, err := d.m.log.Next(bounded, version)
@@ -30,6 +30,10 @@ func (d *Destination) keepStep(ctx context.Context) error {
 		if image.Version > 0 && self >= 0 {
 			version = image.Version
 			d.step(ctx, &opening, image, delta)
+			if d.m.Self().moved && !moved {
+				moved = true
+				opening.Go(func() { d.move(ctx) })
+			}
 		}
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(tickEvery)
@@ -37,6 +41,24 @@ func (d *Destination) keepStep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// move has replicas look for us where we are now: a leader of the same epoch they look
+// for where it was.
+func (d *Destination) move(ctx context.Context) {
+	image, err := d.joined(ctx)
+	if err != nil {
+		return // what we lead then is led in a later epoch
+	}
+	want, self := make(map[metalog.PartitionID]int32), d.m.Self().Broker
+	for id, p := range image.Partitions() {
+		if p.Leader == self && d.own.has(topicName(image, id)) {
+			want[id] = p.LeaderEpoch + 1
+		}
+	}
+	if err := failedWith(d.raiseTo(ctx, want)); err != nil {
+		d.cfg.Logger.Warn("replicas do not know our new address", "error", err)
+	}
 }
 
 // tick advances what depends on time.

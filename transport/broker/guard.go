@@ -109,7 +109,7 @@ func (g *guardian) work(ctx context.Context) {
 			continue
 		}
 		switch {
-		case step.replicas != nil:
+		case step.callOff, step.replicas != nil:
 			assign[id] = step.replicas
 		case step.isr != nil:
 			admit[id] = step.isr

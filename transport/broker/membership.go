@@ -45,6 +45,8 @@ type Self struct {
 	Registered, Fenced bool
 	// Shutdown: the controller has taken all leadership from us, as we wished.
 	Shutdown bool
+	// moved: in the life before we were registered with other addresses.
+	moved bool
 }
 
 // New connects to nothing yet. The error lists every bad field.
@@ -239,6 +241,9 @@ func (s *session) register(ctx context.Context) (next, error) {
 			return seek, err
 		}
 	}
+	if b, ok := s.m.log.Image().Broker(s.id.Broker); ok && b.Incarnation == s.id.Incarnation && elsewhereThan(b.Listeners, s.m.cfg.Listeners) {
+		s.m.become(func() { s.m.self.moved = true })
+	}
 	resp, err := s.controller.do(ctx, registration(s.id, s.m.cfg, clusterID, features))
 	var answer *kmsg.BrokerRegistrationResponse
 	if err == nil {
@@ -279,6 +284,13 @@ func (s *session) catchUp(ctx context.Context) {
 		}
 		version = image.Version
 	}
+}
+
+// elsewhereThan reports that a listener has another address than before.
+func elsewhereThan(before []metalog.Listener, now []Listener) bool {
+	return slices.ContainsFunc(now, func(l Listener) bool {
+		return !slices.ContainsFunc(before, func(b metalog.Listener) bool { return b.Name == l.Name && b.Host == l.Host && b.Port == l.Port })
+	})
 }
 
 // beat is one heartbeat.

@@ -203,6 +203,7 @@ func strays(t *testing.T, k *kafkatest.Cluster, m *Membership, version string) {
 		}
 		k.CreateTopic(t, "uncordoned", 12, 1, nil)
 		t.Logf("uncordoned: whole and off us after %v", offUs(t, m, "uncordoned", 12, 1))
+		movedToUs(t, k, m)
 		if err := m.Cordon(within(t, time.Minute), true); err != nil {
 			t.Fatal(err)
 		}
@@ -210,6 +211,28 @@ func strays(t *testing.T, k *kafkatest.Cluster, m *Membership, version string) {
 	if err := k.Client(t, kgo.DefaultProduceTopic("theirs-1")).ProduceSync(within(t, time.Minute), kgo.StringRecord("x")).FirstErr(); err != nil {
 		t.Errorf("writing to a topic that had strays: %v", err)
 	}
+}
+
+// movedToUs: an operator gives us replicas.
+func movedToUs(t *testing.T, k *kafkatest.Cluster, m *Membership) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	i := m.log.Image()
+	set := make(map[metalog.PartitionID][]int32)
+	for _, id := range partitionsOf(i, "theirs-0") {
+		p, _ := i.Partition(id)
+		set[id] = append(slices.Clone(p.Replicas), 100)
+	}
+	c := &controller{quorum: m.quorum}
+	defer c.drop()
+	not, err := assign(ctx, c, i, set)
+	if err := errors.Join(err, not.join()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.log.Wait(ctx, func(i metalog.Image) bool { return len(placedOn(i, 100)) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("given by an operator: off us after %v", offUs(t, m, "theirs-0", 12, 3))
 }
 
 // crash: the same identity gets its session back at once, and nobody else gets it.

@@ -17,8 +17,9 @@ type stray struct {
 	born bool // we have seen it made, on us
 }
 
-// move is what brings a stray one step further. At most one of the two is set.
+// move is what brings a stray one step further. At most one of them is set.
 type move struct {
+	callOff  bool    // the reassignment that is under way
 	replicas []int32 // the new assignment
 	isr      []int32 // as its leader: the new in-sync set
 }
@@ -29,6 +30,9 @@ type move struct {
 // First everything real stays and we go, which is done at once as long as a real
 // replica is in sync; only then the missing replica is added. The other way round
 // the new replica would have to copy from us, who have nothing to give.
+//
+// A replica that is still being added cannot be removed (4.4 waits for it to be in
+// sync all the same): the reassignment that adds it is called off as a whole.
 //
 // A partition that was made on us alone has nobody in sync. It is empty and stays
 // so, as we take no writes; so as its leader we may let a real replica into the
@@ -48,6 +52,9 @@ func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid f
 			return move{}, true // the cluster has no broker for it
 		}
 		return move{replicas: append(slices.Clone(p.Replicas), more)}, false
+	}
+	if slices.Contains(p.Adding, self) {
+		return move{callOff: true}, false
 	}
 	if slices.Contains(p.Removing, self) {
 		if p.Leader == self && s.born {

@@ -60,7 +60,9 @@ func TestStrayStep(t *testing.T) {
 		{"not seen being made: nobody is let in", &metalog.Partition{Replicas: ints(2, 100), Adding: ints(2), Removing: ints(100), ISR: ints(100), Leader: 100},
 			stray{want: 1}, move{}, false},
 		{"an operator moves it to us", &metalog.Partition{Replicas: ints(1, 100, 2), Adding: ints(100), Removing: ints(2), ISR: ints(1, 2), Leader: 1},
-			stray{want: 2}, move{replicas: ints(1)}, false},
+			stray{want: 2}, move{callOff: true}, false},
+		{"being added and to be removed", &metalog.Partition{Replicas: ints(1, 2, 100), Adding: ints(100), Removing: ints(100), ISR: ints(1, 2), Leader: 1},
+			stray{want: 2}, move{callOff: true}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

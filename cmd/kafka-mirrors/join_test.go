@@ -1,0 +1,41 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clustermirror/mirror/transport/broker"
+)
+
+func TestJoinFlags(t *testing.T) {
+	f := joinFlags{ids: "900-902", state: "folder", listeners: []string{"INTERNAL=PLAINTEXT://mirror1:9991", "SASL_PLAINTEXT://mirror1:9992"}, controllers: []string{"c:1"}}
+	cfg, err := f.config()
+	want := []broker.Listener{{Name: "INTERNAL", Host: "mirror1", Port: 9991}, {Name: "SASL_PLAINTEXT", Host: "mirror1", Port: 9992, Protocol: 2}}
+	if err != nil || cfg.IDs != (broker.IDs{First: 900, Last: 902}) || !slices.Equal(cfg.Listeners, want) || !slices.Equal(cfg.Controllers, []string{"c:1"}) {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	if one, err := (&joinFlags{ids: "7", state: "x", listeners: f.listeners}).config(); err != nil || one.IDs != (broker.IDs{First: 7, Last: 7}) {
+		t.Errorf("one id: %+v, %v", one, err)
+	}
+	if _, err := (&joinFlags{}).config(); err != nil {
+		t.Errorf("without --join: %v", err)
+	}
+	for want, f := range map[string]joinFlags{
+		"need --join":          {listeners: []string{"PLAINTEXT://a:1"}},
+		`"x" is no range`:      {ids: "x", state: "x", listeners: f.listeners},
+		`"9-7" is no range`:    {ids: "9-7", state: "x", listeners: f.listeners},
+		"that between brokers": {ids: "1", state: "x"},
+		"has to be PLAINTEXT":  {ids: "1", state: "x", listeners: []string{"SASL_PLAINTEXT://a:1"}},
+		"with TLS cannot be":   {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:1", "B=SSL://a:2"}},
+		"is not one of PLAIN":  {ids: "1", state: "x", listeners: []string{"A=http://a:1"}},
+		"port is not a number": {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
+		"is not host:port":     {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a"}},
+		"is not NAME=":         {ids: "1", state: "x", listeners: []string{"a:1"}},
+		"names no folder":      {ids: "1", listeners: f.listeners},
+	} {
+		if _, err := f.config(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", f, err, want)
+		}
+	}
+}
