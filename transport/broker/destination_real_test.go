@@ -65,24 +65,31 @@ func destinationOf(t testing.TB, k *kafkatest.Cluster, change func(*DestinationC
 
 // TestDestinationContract is what every destination promises, on three real brokers.
 func TestDestinationContract(t *testing.T) {
-	k := kafkatest.Start(t, kafkatest.Options{Nodes: 3, Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "3"}})
-	d, _ := destinationOf(t, k, nil)
-	if err := d.Membership().WaitJoined(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
+	for _, version := range []string{"4.4.0", "3.9.1"} {
+		t.Run(version, func(t *testing.T) {
+			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3,
+				Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "3"}})
+			d, _ := destinationOf(t, k, nil)
+			if err := d.Membership().WaitJoined(within(t, time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			cl := k.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordRetries(5), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.LeaderAck()))
+			transporttest.Run(t, transporttest.Options{Timeout: time.Minute, Open: func(t testing.TB) transporttest.End {
+				return transporttest.End{Destination: d, Produce: writes(cl)}
+			}})
+		})
 	}
-	cl := k.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordRetries(5), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.LeaderAck()))
-	transporttest.Run(t, transporttest.Options{Timeout: time.Minute, Open: func(t testing.TB) transporttest.End {
-		return transporttest.End{
-			Destination: d,
-			Produce: func(ctx context.Context, p cluster.Partition, batches ...[]byte) error {
-				var errs []error
-				for _, b := range batches {
-					errs = append(errs, batch.Decode(batch.Header(b), func(r batch.Record) error {
-						return cl.ProduceSync(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Key: r.Key, Value: r.Value}).FirstErr()
-					}))
-				}
-				return errors.Join(errs...)
-			},
+}
+
+// writes is a producer that writes one record after the other.
+func writes(cl *kgo.Client) func(context.Context, cluster.Partition, ...[]byte) error {
+	return func(ctx context.Context, p cluster.Partition, batches ...[]byte) error {
+		var errs []error
+		for _, b := range batches {
+			errs = append(errs, batch.Decode(batch.Header(b), func(r batch.Record) error {
+				return cl.ProduceSync(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Key: r.Key, Value: r.Value}).FirstErr()
+			}))
 		}
-	}})
+		return errors.Join(errs...)
+	}
 }

@@ -2,14 +2,29 @@ package broker
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/metalog"
 )
 
-// Topics are the cluster's topics.
+// internal are the topics that brokers keep for themselves.
+var internal = map[string]bool{"__consumer_offsets": true, "__transaction_state": true, "__share_group_state": true}
+
+// Topics are the cluster's topics, as the metadata log has them: what brokers tell of
+// those that were just created or grown comes later.
 func (d *Destination) Topics(ctx context.Context) ([]cluster.Topic, error) {
-	return d.cfg.Admin.Topics(ctx)
+	image, err := d.joined(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []cluster.Topic
+	for t := range image.Topics() {
+		out = append(out, cluster.Topic{Name: t.Name, ID: t.ID, Partitions: t.Partitions, Internal: internal[t.Name]})
+	}
+	slices.SortFunc(out, func(a, b cluster.Topic) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
 }
 
 // CreateTopics creates topics that we lead from their first moment on.
