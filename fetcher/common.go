@@ -32,6 +32,9 @@ func (j *alignment) common(ctx context.Context, keep, told int64) (int64, error)
 	}
 	traits := j.log.Traits()
 	like := likeness{control: traits.ControlBatches, holes: traits.Gaps}
+	// A stop ends what the source left open, and the source may have done so with the same
+	// marker: that one has another epoch, and the source's next batch may not come behind it.
+	like.markers = traits.KeepsEpochs && !j.recorded()
 	found, err := j.compare(ctx, span, like)
 	if found < end { // epochs did not show it
 		j.agreed = false

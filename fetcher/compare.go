@@ -25,8 +25,8 @@ type likeness struct {
 	control bool
 	// holes: where only one side has a record, the other's was compacted away.
 	holes bool
-	// epochs: the batches have the same leader epoch.
-	epochs bool
+	// epochs: the batches have the same leader epoch. markers: transaction markers have.
+	epochs, markers bool
 }
 
 // A side is what one log shows of a stretch of offsets.
@@ -129,7 +129,7 @@ func (s *side) read(h batch.Header, like likeness) error {
 	if like.control && (h.Control() || h.Transactional()) {
 		prefix = fmt.Appendf(prefix, "producer %d/%d control %v ", h.ProducerID(), h.ProducerEpoch(), h.Control())
 	}
-	if like.epochs {
+	if like.epochs || like.markers && h.Control() {
 		prefix = fmt.Appendf(prefix, "epoch %d ", h.LeaderEpoch())
 	}
 	place := h.Base()

@@ -38,12 +38,12 @@ func (w *world) explained(p *process, s mirror.PartitionStatus) bool {
 		return true // what stands there has to stay, a fence too
 	case is(cluster.ErrTruncated), is(cluster.ErrDiverged):
 		may := w.setup.Unclean && (w.setup.Scratch || w.traceable(p, rec, dst.TopicID))
-		return !may && (!prefix(dstViews[0], srcViews[0]) || w.oracle.parts(p.source(), s.Partition))
+		return !may && (!w.prefix(dstViews[0], srcViews[0]) || w.oracle.parts(p.source(), s.Partition))
 	case is(cluster.ErrLocalWrites):
 		// The fence of a stop is a record too, where requests to produce are all there is.
 		return !w.setup.Discard && (w.setup.Kind == "produce" || rec.HasPosition && dstViews[0].start > rec.Position.Offset || w.hasLocal(dstViews[0], srcViews[0]))
 	case is(cluster.ErrNoPosition):
-		return !w.setup.Scratch && (!prefix(dstViews[0], srcViews[0]) || srcViews[0].start >= dstViews[0].end)
+		return !w.setup.Scratch && (!w.prefix(dstViews[0], srcViews[0]) || srcViews[0].start >= dstViews[0].end)
 	}
 	if w.setup.Kind != "produce" {
 		return false
@@ -123,14 +123,15 @@ func (w *world) permitted(p *process, rec coordinator.Record) bool {
 }
 
 // prefix: the source has everything that the destination has, above its log start, and
-// ends no earlier.
-func prefix(dst, src view) bool {
+// ends no earlier. A marker of the same transaction may be another cluster's own: where
+// epochs are kept they tell.
+func (w *world) prefix(dst, src view) bool {
 	theirs := map[int64]batch.Header{}
 	for _, h := range src.batches {
 		theirs[h.Base()] = h
 	}
 	for _, h := range dst.from(max(dst.start, src.start)) {
-		if t, ok := theirs[h.Base()]; !ok || !same(t, h, false) {
+		if t, ok := theirs[h.Base()]; !ok || !same(t, h, w.setup.Kind == "keeps" && h.Control()) {
 			return false
 		}
 	}
