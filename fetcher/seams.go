@@ -188,7 +188,8 @@ type Log interface {
 	// Ends reads the truth about each partition's log from the destination, and
 	// begins (or goes on with) the stretch it is named with: what was appended
 	// before and has not been answered is forgotten, and its done functions have
-	// been called when Ends returns.
+	// been called when Ends returns. What was given up since ctx ended begins nothing new
+	// any more when Fence has answered.
 	Ends(ctx context.Context, stretches []Stretch) ([]End, error)
 	// Append queues consecutive batches of one partition and returns at once. The
 	// bytes belong to the destination until it calls free, which may be long before

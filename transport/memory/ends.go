@@ -15,12 +15,14 @@ func (cl *Client) Traits() fetcher.Traits { return cl.c.traits }
 
 // Ends reads each log's ends and takes the stretches over: appends of every other
 // client fail from now on. A stretch makes its topic read-only with the first thing
-// that is done for it, not by being looked at.
+// that is done for it, not by being looked at. A request for a new one that is carried out
+// when another was begun, or it was stopped, since the request was made is refused.
 func (cl *Client) Ends(ctx context.Context, stretches []fetcher.Stretch) ([]fetcher.End, error) {
+	begun := cl.c.begun(stretches)
 	ends, err := call(ctx, cl, Op{Call: CallEnds, Broker: -1, Partitions: partitionsOf(stretches)}, func() ([]fetcher.End, error) {
 		ends := make([]fetcher.End, len(stretches))
 		for i, s := range stretches {
-			ends[i] = cl.begin(s)
+			ends[i] = cl.begin(s, begun[i])
 		}
 		return ends, nil
 	})
@@ -39,7 +41,7 @@ func partitionsOf(stretches []fetcher.Stretch) []cluster.Partition {
 }
 
 // begin is Ends for one partition.
-func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
+func (cl *Client) begin(s fetcher.Stretch, begun int64) fetcher.End {
 	l := cl.lane(s.Partition)
 	l.forget(fmt.Errorf("%v: %w: the log end was read before the answer came", s.Partition, cluster.ErrTimeout))
 	p, leader, err := cl.c.leading(s.Partition)
@@ -55,6 +57,9 @@ func (cl *Client) begin(s fetcher.Stretch) fetcher.End {
 		return end
 	case now.mirror == s.Mirror && now.superseded(s, end.LogEnd):
 		end.Err = fmt.Errorf("%v: %w: its owner epoch is %d, this worker's %d", s.Partition, cluster.ErrFenced, now.turn, s.Owner)
+		return end
+	case s.New && now.gen != begun:
+		end.Err = fmt.Errorf("%v: %w: begun or stopped since the request was made", s.Partition, cluster.ErrUnavailable)
 		return end
 	case s.New:
 		*now = stretch{mirror: s.Mirror, foreign: -1, next: end.LogEnd}
@@ -109,7 +114,8 @@ func (cl *Client) Fence(ctx context.Context, stretches []fetcher.Stretch) ([]fet
 	return ends, cl.c.toldAll(ctx)
 }
 
-// begun says which stretches there are, by what grows whenever one is begun or taken over.
+// begun says which stretches there are, by what grows whenever one is begun, taken over or
+// stopped.
 func (c *Cluster) begun(stretches []fetcher.Stretch) []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,9 +145,10 @@ func (cl *Client) fence(s fetcher.Stretch, begun int64) fetcher.End {
 		*now = stretch{mirror: s.Mirror, foreign: -1, next: leader.log.end}
 	}
 	cl.lane(s.Partition).forget(fmt.Errorf("%v: %w: the mirror was stopped", s.Partition, cluster.ErrFenced))
+	c.gen++
+	now.gen = c.gen // also when it was stopped before: what was asked for since begins nothing
 	if !now.stopped {
-		c.gen++
-		now.stopped, now.owner, now.gen = true, nil, c.gen
+		now.stopped, now.owner = true, nil
 		if c.options.Produce {
 			c.appendFence(p, leader)
 		}
