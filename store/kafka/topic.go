@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	notController = wire.Code(41)
+	tooManyReplicas = wire.Code(38) // INVALID_REPLICATION_FACTOR
+	notController   = wire.Code(41)
 	// lookTries: a topic that was just created is not known everywhere at once.
 	lookTries = 3
 )
@@ -61,6 +62,9 @@ func (s *Store) create(ctx context.Context) error {
 			return nil
 		case errors.Is(err, cluster.ErrTopicExists):
 			return nil
+		case errors.Is(err, tooManyReplicas) && s.cfg.ReplicationFactor == 0 && replicas > 1:
+			replicas-- // not every broker takes replicas: one may be fenced, or cordoned (KIP-1066)
+			continue
 		case !errors.Is(err, notController):
 			return err
 		}
