@@ -18,6 +18,7 @@ import (
 // certificate, for all nodes.
 type authority struct {
 	ca              *x509.Certificate
+	key             *ecdsa.PrivateKey
 	caPEM           string
 	certPEM, keyPEM string
 }
@@ -33,24 +34,31 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := x509.ParseCertificate(caDER)
 	if err != nil {
 		return nil, err
 	}
-	leaf := certificate("localhost", 2)
-	leaf.DNSNames, leaf.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
-	leaf.KeyUsage = x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, leaf, root, key.Public(), caKey)
+	a := &authority{ca: ca, key: caKey, caPEM: block("CERTIFICATE", caDER)}
+	der, key, err := a.issue("localhost")
 	if err != nil {
 		return nil, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	a.certPEM, a.keyPEM = block("CERTIFICATE", der), block("PRIVATE KEY", keyDER)
+	return a, err
+}
+
+// issue signs a certificate of a name, for this machine.
+func (a *authority) issue(name string) ([]byte, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ca, err := x509.ParseCertificate(caDER)
-	return &authority{ca: ca, caPEM: block("CERTIFICATE", caDER),
-		certPEM: block("CERTIFICATE", der), keyPEM: block("PRIVATE KEY", keyDER)}, err
+	leaf := certificate(name, time.Now().UnixNano())
+	leaf.DNSNames, leaf.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	leaf.KeyUsage = x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.ca, key.Public(), a.key)
+	return der, key, err
 }
 
 func certificate(name string, serial int64) *x509.Certificate {
@@ -72,6 +80,17 @@ func (a *authority) serverProperties() properties {
 		"ssl.keystore.type":              "PEM",
 		"ssl.keystore.certificate.chain": a.certPEM,
 		"ssl.keystore.key":               a.keyPEM,
+	}
+}
+
+// mutualProperties have brokers and controllers know each other by certificates.
+func (a *authority) mutualProperties(o Options) properties {
+	return properties{
+		"listener.security.protocol.map":           "CLIENT:" + o.protocol() + ",INTERNAL:SSL,CONTROLLER:SSL",
+		"ssl.truststore.type":                      "PEM",
+		"ssl.truststore.certificates":              a.caPEM,
+		"listener.name.internal.ssl.client.auth":   "required",
+		"listener.name.controller.ssl.client.auth": "required",
 	}
 }
 

@@ -112,6 +112,13 @@ func (c *core) TLSConfig() *tls.Config {
 	return c.authority.clientConfig()
 }
 
+// Certificate returns one for this machine that the cluster's authority has signed,
+// with a name (CN) of its own. It takes a cluster with TLS.
+func (c *core) Certificate(name string) (tls.Certificate, error) {
+	der, key, err := c.authority.issue(name)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
 // CPUSeconds returns the processor time that all brokers have used since the
 // cluster started, killed and restarted ones included. Zero where there is no
 // /proc.

@@ -35,6 +35,10 @@ type Options struct {
 	// localhost from the cluster's own authority ([Cluster.TLSConfig]). Kafka
 	// reads such certificates since 2.7. Default: off.
 	TLS bool
+	// Mutual has brokers and controllers, on the listeners INTERNAL and CONTROLLER,
+	// know each other by certificates (mTLS): the nodes' has the name localhost, and
+	// [Cluster.Certificate] gives others. It implies TLS. Default: both are plain.
+	Mutual bool
 	// JVM is added to the command line of every node, after the flags that
 	// make it small and quick to start. Default: none.
 	JVM []string
@@ -45,6 +49,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Nodes = cmp.Or(o.Nodes, 1)
 	o.Config = maps.Clone(o.Config)
 	o.JVM = slices.Clone(o.JVM)
+	o.TLS = o.TLS || o.Mutual
 	if o.SASL != "" {
 		o.User = cmp.Or(o.User, "mirror")
 		o.Password = cmp.Or(o.Password, "mirror-secret")
@@ -63,6 +68,9 @@ func (o Options) withDefaults() (Options, error) {
 	if r.zookeeper && strings.HasPrefix(o.SASL, "SCRAM") {
 		errs = append(errs, fmt.Errorf("SASL mechanism %q with ZooKeeper", o.SASL))
 	}
+	if r.zookeeper && o.Mutual {
+		errs = append(errs, errors.New("Mutual with ZooKeeper"))
+	}
 	if r.jksOnly && o.TLS {
 		errs = append(errs, fmt.Errorf("TLS on %s, which reads no PEM files", o.Version))
 	}
@@ -72,7 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 // key tells distinct clusters apart, for sharing them.
 func (o Options) key() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %d %q %q %q %t %q", o.Version, o.Nodes, o.SASL, o.User, o.Password, o.TLS, o.JVM)
+	fmt.Fprintf(&b, "%q %d %q %q %q %t %t %q", o.Version, o.Nodes, o.SASL, o.User, o.Password, o.TLS, o.Mutual, o.JVM)
 	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
 		fmt.Fprintf(&b, " %q=%q", k, o.Config[k])
 	}

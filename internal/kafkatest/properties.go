@@ -56,6 +56,9 @@ func (c *core) serverProperties(n *node) properties {
 	} else {
 		maps.Copy(p, c.controllerProperties(n))
 	}
+	if c.options.Mutual {
+		maps.Copy(p, c.authority.mutualProperties(c.options))
+	}
 	maps.Copy(p, c.options.Config)
 	return p
 }

@@ -26,6 +26,9 @@ type client struct {
 	reads  sync.WaitGroup
 	writer fetchWriter
 
+	login bool   // a login was passed on: the real broker knows him by name
+	proof *proof // that he may fetch as a follower
+
 	said     bool // something else than ApiVersions was asked
 	redirect bool // of a family that goes on well when a follower it was sent to dies
 	consumer *consumer
@@ -65,7 +68,22 @@ func (c *client) turn(ctx context.Context) error {
 	if h.key == int16(kmsg.SASLHandshake) && h.version == 0 {
 		c.tokens = true
 	}
+	if c.tokens || h.key == int16(kmsg.SASLHandshake) || h.key == int16(kmsg.SASLAuthenticate) {
+		return c.logIn(ctx, req.bytes)
+	}
 	return c.pass(ctx, req.bytes)
+}
+
+// logIn passes on a step of a login. What was proven before it counts no more. A real
+// broker that does not answer is not waited for between brokers: the next one will.
+func (c *client) logIn(ctx context.Context, b []byte) error {
+	c.login, c.proof = true, nil
+	if c.listener == c.server.cfg.BrokerListener {
+		bounded, cancel := context.WithTimeout(ctx, c.server.patience)
+		defer cancel()
+		ctx = bounded
+	}
+	return c.pass(ctx, b)
 }
 
 // next waits for a request: long for its first byte, and not long for the rest.

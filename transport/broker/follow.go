@@ -31,7 +31,7 @@ func (c *client) follow(ctx context.Context, h header, req *request) (done bool,
 		return c.followerFetch(ctx, h, req)
 	case h.key == int16(kmsg.ListOffsets) && 1 <= h.version && h.version <= 11,
 		h.key == int16(kmsg.OffsetForLeaderEpoch) && 3 <= h.version && h.version <= 4:
-		return c.followerAsks(ctx, h)
+		return c.followerAsks(ctx, h, req.bytes)
 	}
 	return false, nil
 }
@@ -93,6 +93,18 @@ func (c *client) followerFetch(ctx context.Context, h header, req *request) (boo
 	if replica < 0 {
 		decoded()
 		return false, nil
+	}
+	if !c.proven(replica) {
+		decoded() // others wait for it, and asking takes its time
+		if may, err := c.admit(ctx, h, replica); err != nil {
+			return false, err
+		} else if !may {
+			return true, c.pass(ctx, req.bytes)
+		}
+		fetch = kmsg.NewPtrFetchRequest()
+		if decoded, err = c.decode(ctx, h, fetch); err != nil {
+			return false, err
+		}
 	}
 	terms := termsOf(fetch, now)
 	session, code := c.server.sessions.begin(fetch, replica, now)
@@ -228,7 +240,7 @@ func (c *client) listen() error {
 }
 
 // followerAsks answers ListOffsets and OffsetForLeaderEpoch with a replica id.
-func (c *client) followerAsks(ctx context.Context, h header) (bool, error) {
+func (c *client) followerAsks(ctx context.Context, h header, b []byte) (bool, error) {
 	req := kmsg.RequestForKey(h.key)
 	req.SetVersion(h.version)
 	body, err := h.untagged(req.IsFlexible())
@@ -237,6 +249,11 @@ func (c *client) followerAsks(ctx context.Context, h header) (bool, error) {
 	}
 	if len(body) < 4 || int32(binary.BigEndian.Uint32(body)) < 0 { // it comes first in both
 		return false, nil
+	}
+	if may, err := c.admit(ctx, h, int32(binary.BigEndian.Uint32(body))); err != nil {
+		return false, err
+	} else if !may {
+		return true, c.pass(ctx, b)
 	}
 	decoded, err := c.decode(ctx, h, req)
 	if err != nil {

@@ -2,10 +2,12 @@ package broker
 
 import (
 	"context"
+	"crypto/x509"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/lead"
 )
 
 // markers answers a transaction coordinator that wants to end a transaction in what
@@ -17,6 +19,9 @@ import (
 //
 // Who is no coordinator is refused by the real broker.
 func (c *client) markers(ctx context.Context, h header, b []byte) error {
+	if cert := c.certificate(); cert != nil && c.server.shown != nil && c.listener == c.server.cfg.BrokerListener {
+		return c.brokerMarkers(ctx, h, cert)
+	}
 	answer, err := c.consult(ctx, b)
 	if err != nil {
 		return err
@@ -42,6 +47,40 @@ func (c *client) markers(ctx context.Context, h header, b []byte) error {
 	}
 	if !changed {
 		return c.relay(answer.bytes)
+	}
+	return c.reply(h, resp, h.version)
+}
+
+// brokerMarkers answers a coordinator that is known by his certificate, in whose name
+// nobody else can be asked.
+func (c *client) brokerMarkers(ctx context.Context, h header, cert *x509.Certificate) error {
+	if err := c.isBroker(ctx, cert); err != nil {
+		return err
+	}
+	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	decoded, err := c.decode(ctx, h, req)
+	if err != nil {
+		return err
+	}
+	defer decoded()
+	resp := kmsg.NewPtrWriteTxnMarkersResponse()
+	for _, m := range req.Markers {
+		marker := kmsg.NewWriteTxnMarkersResponseMarker()
+		marker.ProducerID = m.ProducerID
+		for _, t := range m.Topics {
+			topic := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
+			topic.Topic = t.Topic
+			for _, n := range t.Partitions {
+				part := kmsg.NewWriteTxnMarkersResponseMarkerTopicPartition()
+				part.Partition = n
+				if c.server.led.byName(cluster.Partition{Topic: t.Topic, Partition: n}) == nil {
+					part.ErrorCode = lead.NotLeader
+				}
+				topic.Partitions = append(topic.Partitions, part)
+			}
+			marker.Topics = append(marker.Topics, topic)
+		}
+		resp.Markers = append(resp.Markers, marker)
 	}
 	return c.reply(h, resp, h.version)
 }

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,27 +21,50 @@ import (
 // joined is a membership with its server, in a real cluster.
 type joined struct {
 	*Membership
-	server *Server
-	stop   func() error // ends Run as ctx does, and gives its error
-	done   <-chan error
+	server   *Server
+	accepted *atomic.Int32 // connections, so far
+	stop     func() error  // ends Run as ctx does, and gives its error
+	done     <-chan error
 }
 
 // join starts one that ends with the test.
 func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 	t.Helper()
-	cfg.Bootstrap, cfg.ClusterID = k.Bootstrap(), k.ClusterID()
-	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var listeners []net.Listener
+	cfg.Bootstrap = k.Bootstrap()
 	var protocol int16
 	if k.Options().SASL != "" {
 		protocol = 2
 	}
-	for _, name := range []string{"INTERNAL", "CLIENT"} {
+	return joinOn(t, k, cfg, protocol, nil, "INTERNAL", "CLIENT")
+}
+
+// counting is a listener that counts.
+type counting struct {
+	net.Listener
+	accepted *atomic.Int32
+}
+
+func (c *counting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.accepted.Add(1)
+	}
+	return conn, err
+}
+
+// joinOn starts one on listeners of a protocol, with our side of TLS.
+func joinOn(t *testing.T, k *kafkatest.Cluster, cfg Config, protocol int16, secure *tls.Config, names ...string) *joined {
+	t.Helper()
+	cfg.ClusterID = k.ClusterID()
+	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	var listeners []net.Listener
+	accepted := new(atomic.Int32)
+	for _, name := range names {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		listeners = append(listeners, l)
+		listeners = append(listeners, &counting{l, accepted})
 		cfg.Listeners = append(cfg.Listeners, Listener{Name: name, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Protocol: protocol})
 	}
 	m, err := New(cfg)
@@ -53,7 +78,7 @@ func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 		serving := make(chan struct{})
 		go func() {
 			defer close(serving)
-			if err := server.Serve(ctx, cfg.Listeners[n].Name, l, nil); err != nil {
+			if err := server.Serve(ctx, cfg.Listeners[n].Name, l, secure); err != nil {
 				t.Errorf("Serve: %v", err)
 			}
 		}()
@@ -61,7 +86,7 @@ func join(t *testing.T, k *kafkatest.Cluster, cfg Config) *joined {
 	}
 	go func() { done <- m.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	return &joined{Membership: m, server: server, done: done, stop: func() error { cancel(); return <-done }}
+	return &joined{Membership: m, server: server, accepted: accepted, done: done, stop: func() error { cancel(); return <-done }}
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

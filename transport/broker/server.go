@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -37,8 +38,8 @@ type ServerConfig struct {
 	// log has them, beginning with the one that holds offset, or the next one; about
 	// max bytes. Default: none, and that follower stays behind.
 	Refill func(ctx context.Context, topic cluster.TopicID, partition int32, offset int64, max int32) ([]byte, error)
-	// Logger hears of what closes connections, at Debug, and of followers that cannot
-	// be given what they lack. Default: silent.
+	// Logger hears of what closes connections, at Debug, of followers that are not let
+	// in, and of those that cannot be given what they lack. Default: silent.
 	Logger *slog.Logger
 }
 
@@ -72,6 +73,11 @@ type Server struct {
 	pieces   *elsewhere
 	read     pieceReader
 	decoding chan struct{}
+
+	trust    time.Duration // proofLasts
+	patience time.Duration // judgePatience
+	shown    *shown        // nil: followers are known by what real brokers say of them
+	told     atomic.Int64  // when it was told that one was refused, in ns
 }
 
 // maxDecoding is how many requests of followers are taken apart at once: what a
@@ -87,21 +93,23 @@ func NewServer(m *Membership, cfg ServerConfig) *Server {
 	cfg.BrokerListener = cmp.Or(cfg.BrokerListener, m.cfg.Listeners[0].Name)
 	s := newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
 	s.read, s.follower = m.readReplica, m.dialFollower
+	s.shown = m.shownOn(cfg.BrokerListener)
 	return s
 }
 
 func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (string, error), dial upstream) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), answers: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial,
-		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding)}
+		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding), trust: proofLasts, patience: judgePatience}
 	s.pieces = newElsewhere(s)
 	return s
 }
 
 // Serve accepts connections on l, the address that was registered for the listener
 // of that name, until ctx ends (nil) or l fails. It closes l, and returns when all
-// its connections are gone. A nil secure is plain TCP. It may be called for several
-// listeners at once.
+// its connections are gone. A nil secure is plain TCP. On a listener between brokers
+// where certificates are asked for (ssl.client.auth) it has to ask for them as well, by
+// ClientAuth and ClientCAs. It may be called for several listeners at once.
 func (s *Server) Serve(ctx context.Context, listener string, l net.Listener, secure *tls.Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var open sync.WaitGroup

@@ -3,12 +3,14 @@ package broker
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 type realBroker struct {
 	addr   string
 	answer func(kmsg.Request) kmsg.Response
+	denies atomic.Bool // ClusterAction
 	mu     sync.Mutex
 	got    [][]byte
 	open   int
@@ -76,6 +79,8 @@ func (r *realBroker) serve(conn net.Conn) {
 			out = resp.AppendTo(out)
 		case silent(req.bytes):
 			continue
+		case judges(h):
+			out = append(out, scripted(h, r.judge)...)
 		case r.answer != nil:
 			out = append(out, scripted(h, r.answer)...)
 		default:
@@ -85,6 +90,26 @@ func (r *realBroker) serve(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// judges: somebody asks for a topic that is not there, to see what he may.
+func judges(h header) bool {
+	return h.key == 1 && h.version == judgeVersion && bytes.Contains(h.body, nowhere[:])
+}
+
+// judge answers as a broker does that asks its authorizer (KafkaApis.handleFetchRequest).
+func (r *realBroker) judge(req kmsg.Request) kmsg.Response {
+	resp := kmsg.NewPtrFetchResponse()
+	for _, t := range req.(*kmsg.FetchRequest).Topics {
+		topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.TopicID, part.ErrorCode = t.TopicID, codeUnknownTopicID
+		if r.denies.Load() {
+			part.ErrorCode = codeNotAuthorized
+		}
+		topic.Partitions = append(topic.Partitions, part)
+		resp.Topics = append(resp.Topics, topic)
+	}
+	return resp
 }
 
 // scripted is an answer without its correlation id.
@@ -122,14 +147,23 @@ func serveTest(t *testing.T, r *realBroker, cfg ServerConfig) (*Server, string) 
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", r.addr)
 	}
+	return serveDial(t, dial, cfg, nil, nil)
+}
+
+// serveDial starts a server that goes on where dial leads to.
+func serveDial(t *testing.T, dial upstream, cfg ServerConfig, secure *tls.Config, change func(*Server)) (*Server, string) {
+	t.Helper()
 	s := newServer(cfg, func() Self { return Self{Broker: 100} }, func(context.Context) (string, error) { return fakeID, nil }, dial)
+	if change != nil {
+		change(s)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, "CLIENT", l, nil) }()
+	go func() { done <- s.Serve(ctx, "CLIENT", l, secure) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
