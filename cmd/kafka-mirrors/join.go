@@ -21,9 +21,9 @@ const joinHelp = `Joining. With --join this process becomes a broker of the dest
 source's byte for byte, transactions, gaps and leader epochs included, tails are cut
 exactly, and nobody can write to them until they are stopped, also while this process
 is dead. The brokers reach it at the listener between brokers, the first
---join-listener, which has to be PLAINTEXT for now; clients at those that follow. The
-destination's user needs ClusterAction, Alter and Describe on the cluster, and Create,
-Describe, Read and Alter on the topics.`
+--join-listener; clients at those that follow. Whoever logs in there, brokers too, does
+so at a real broker, through us. The destination's user needs ClusterAction, Alter and
+Describe on the cluster, and Create, Describe, Read and Alter on the topics.`
 
 // joinFlags say whether and how to be a broker of the destination.
 type joinFlags struct {
@@ -75,11 +75,8 @@ func (f *joinFlags) config() (broker.Config, error) {
 		}
 		cfg.Listeners = append(cfg.Listeners, l)
 	}
-	switch {
-	case len(f.listeners) == 0:
+	if len(f.listeners) == 0 {
 		bad("--join-listener: --join needs that between brokers at least")
-	case len(errs) == 0 && cfg.Listeners[0].Protocol != protocols["PLAINTEXT"]:
-		bad("--join-listener: the first one, between brokers, has to be PLAINTEXT")
 	}
 	if f.state == "" {
 		bad("--join-state: names no folder")

@@ -26,7 +26,6 @@ func TestJoinFlags(t *testing.T) {
 		`"x" is no range`:      {ids: "x", state: "x", listeners: f.listeners},
 		`"9-7" is no range`:    {ids: "9-7", state: "x", listeners: f.listeners},
 		"that between brokers": {ids: "1", state: "x"},
-		"has to be PLAINTEXT":  {ids: "1", state: "x", listeners: []string{"SASL_PLAINTEXT://a:1"}},
 		"with TLS cannot be":   {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:1", "B=SSL://a:2"}},
 		"is not one of PLAIN":  {ids: "1", state: "x", listeners: []string{"A=http://a:1"}},
 		"port is not a number": {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
