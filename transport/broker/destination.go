@@ -52,7 +52,9 @@ type DestinationConfig struct {
 	// requests take any number of them. Default: 100.
 	EpochBudget int32
 	// Quorum is how many real replicas hold a record before it counts as written, at
-	// most all of them. Default: the majority.
+	// most all of them; with fewer copying stands still. So few may be away when we begin
+	// to lead that the others have some of any quorum. Default: the majority, which is
+	// both of two.
 	Quorum int
 	// Window is how many bytes of each partition are kept in memory for real replicas
 	// that are behind the quorum. Default: 1 MiB.

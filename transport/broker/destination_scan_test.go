@@ -8,6 +8,7 @@ import (
 
 	"github.com/clustermirror/mirror/internal/batch"
 	"github.com/clustermirror/mirror/internal/epoch"
+	"github.com/clustermirror/mirror/internal/metalog"
 )
 
 // randomLog is a log of batches with rising epochs, with holes between them.
@@ -90,5 +91,34 @@ func TestGlimpseOf(t *testing.T) {
 	}
 	if got := glimpseOf(b[:batch.HeaderSize], 10, 50, 7); got.some {
 		t.Errorf("of half a batch: %+v", got)
+	}
+}
+
+// TestHighest: ids that mirrors gave themselves are none that a cluster could come to.
+func TestHighest(t *testing.T) {
+	if got := highest([]producer{{id: 7}, {id: batch.OwnProducers + 3}, {id: 4711}, {id: 5}}); got != 4711 {
+		t.Errorf("%d", got)
+	}
+	if got := highest([]producer{{id: batch.OwnProducers}}); got != -1 {
+		t.Errorf("of mirrors alone: %d", got)
+	}
+}
+
+// TestElsewhereThan: replicas are told when one of our addresses is another one.
+func TestElsewhereThan(t *testing.T) {
+	before := []metalog.Listener{{Name: "A", Host: "h", Port: 1}, {Name: "B", Host: "h", Port: 2}}
+	for name, c := range map[string]struct {
+		now  []Listener
+		want bool
+	}{
+		"the same":     {[]Listener{{Name: "B", Host: "h", Port: 2}, {Name: "A", Host: "h", Port: 1}}, false},
+		"one is gone":  {[]Listener{{Name: "A", Host: "h", Port: 1}}, false},
+		"another port": {[]Listener{{Name: "A", Host: "h", Port: 3}, {Name: "B", Host: "h", Port: 2}}, true},
+		"another host": {[]Listener{{Name: "A", Host: "i", Port: 1}}, true},
+		"a new name":   {[]Listener{{Name: "C", Host: "h", Port: 1}}, true},
+	} {
+		if got := elsewhereThan(before, c.now); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
