@@ -16,6 +16,7 @@ import (
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/internal/logdir"
 	"github.com/clustermirror/mirror/internal/zoo/live"
@@ -180,7 +181,7 @@ func refused(t *testing.T, c *kafkatest.Cluster, p cluster.Partition) {
 
 // TestJoinedZoo: what a log can hold stands on every real replica byte for byte as it does
 // at the source. Clients read it while we lead, and cannot write to it; after the stop they
-// can, and no transaction of the source's is open.
+// can, no transaction of the source's is open, and the mirror can begin again.
 func TestJoinedZoo(t *testing.T) {
 	for _, version := range joinedVersions {
 		t.Run(version, func(t *testing.T) {
@@ -188,7 +189,8 @@ func TestJoinedZoo(t *testing.T) {
 			prefix := "joined" + version[:1] + "-"
 			topics := fill(t, src, prefix, 5, sized(40, 400))
 			us := &member{t: t, k: dst, first: 100}
-			m := run(t, "joined", connect(t, src), us.destination(), mirror.Options{Topics: mirror.Topics{Include: []string{prefix + ".*"}}})
+			options := mirror.Options{Topics: mirror.Topics{Include: []string{prefix + ".*"}}, Store: coordinator.NewMemory()}
+			m := run(t, "joined", connect(t, src), us.destination(), options)
 			complain(t, version, m)
 			began := time.Now()
 			for _, topic := range topics {
@@ -213,6 +215,30 @@ func TestJoinedZoo(t *testing.T) {
 				if at := write(t, dst, topic.Name, 0, 10); at < before {
 					t.Errorf("%s: records written behind %d are said to stand at %d", topic.Name, before, at)
 				}
+			}
+			m.end()
+
+			// What was written there goes, markers of the stop included.
+			options.DiscardLocalWrites = true
+			m = run(t, "joined", connect(t, src), us.destination(), options)
+			complain(t, version, m)
+			for _, topic := range topics {
+				kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+					if _, known := m.Topic(topic.Name); !known {
+						return fmt.Errorf("%s is not known", topic.Name)
+					}
+					return m.Start(ctx, topic.Name)
+				})
+			}
+			for _, topic := range topics {
+				write(t, src, topic.Name, 0, 10)
+				caughtUp(t, time.Minute, src, dst, topic.Name)
+			}
+			for _, topic := range topics {
+				sameBytes(t, time.Minute, src, dst, 1, topic.Name, topic.Partitions)
+			}
+			if err := m.Stop(timeout(t, time.Minute)); err != nil {
+				t.Fatal(err)
 			}
 			m.end()
 			us.away()

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+)
+
+// freePort is one that nobody listens at.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestRealJoined is the way there and back with a process that is a broker of the
+// destination each time: nothing is rebuilt, and only the delta comes back.
+func TestRealJoined(t *testing.T) {
+	from, to := kafkatest.Start(t, kafkatest.Options{}), kafkatest.Start(t, kafkatest.Options{})
+	from.CreateTopic(t, "orders", 2, 1, nil)
+	a, b := from.Bootstrap()[0], to.Bootstrap()[0]
+	leg := func(name, source, destination string) []string {
+		return []string{"run", "--name", name, "--source", source, "--destination", destination, "--topics", ".*", "--state", "kafka",
+			"--salvage", filepath.Join(t.TempDir(), "salvage"), "--join", "100-102", "--join-state", filepath.Join(t.TempDir(), "joined"),
+			"--join-bind", "127.0.0.1", "--join-listener", fmt.Sprint("INTERNAL=PLAINTEXT://127.0.0.1:", freePort(t)),
+			"--join-listener", fmt.Sprint("CLIENT=PLAINTEXT://127.0.0.1:", freePort(t))}
+	}
+	produce(t, a, "orders", 0, 500, "first")
+	there := leg("a-to-b", a, b)
+	c := start(t, 0, there...)
+	consume(t, b, "orders", 0, 500)
+	c.stop(t)
+	produce(t, a, "orders", 0, 100, "second")
+	c = start(t, 0, there...) // the same broker again
+	consume(t, b, "orders", 0, 600)
+	intend(t, stateAt(t, b, ""), "a-to-b", coordinator.WantStopped)
+	c.shows(t, "1 topic, 2 STOPPED")
+	c.stop(t)
+
+	produce(t, a, "orders", 0, 3, "lost") // which no mirror has taken to b
+	produce(t, b, "orders", 0, 20, "delta")
+	c = start(t, 0, leg("b-to-a", b, a)...)
+	says := func(text string) { c.until(t, text, func() bool { return strings.Contains(c.out.String(), text) }) }
+	says("1 topic, 2 MIRRORING | 3 truncated")
+	consume(t, a, "orders", 0, 620)
+	intend(t, stateAt(t, a, ""), "b-to-a", coordinator.WantStopped)
+	says("1 topic, 2 STOPPED | 3 truncated")
+	if n := copied(t, c.stop(t)); n != "20 records" {
+		t.Errorf("%s copied back, want the delta of 20", n)
+	}
+	equalTopics(t, a, b)
+	produce(t, a, "orders", 0, 1, "open")
+}
