@@ -39,7 +39,7 @@ const (
 	jaasPlain = "org.apache.kafka.common.security.plain.PlainLoginModule required "
 	jaasScram = "org.apache.kafka.common.security.scram.ScramLoginModule required "
 	authority = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-	lifetime  = 4 * time.Second // of a login between brokers
+	lifetime  = 2 * time.Second // of a login between brokers
 )
 
 // passwords is a cluster where brokers log in with a mechanism.

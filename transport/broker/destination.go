@@ -51,6 +51,11 @@ type DestinationConfig struct {
 	// epoch in its batches instead. Every step is a record in the metadata log, three
 	// requests take any number of them. Default: 100.
 	EpochBudget int32
+	// ProducerIDBudget is how many producer ids the cluster is made to pass over, so that
+	// none that is mirrored is handed out later. A partition with ids that are further
+	// ahead is not mirrored. Every thousand are a record in the metadata log. Default:
+	// 1,000,000.
+	ProducerIDBudget int64
 	// Quorum is how many real replicas hold a record before it counts as written, at
 	// most all of them; with fewer copying stands still. So few may be away when we begin
 	// to lead that the others have some of any quorum. Default: the majority, which is
@@ -82,14 +87,15 @@ func (c DestinationConfig) Validate() error {
 	if c.Overrides == nil {
 		bad("Overrides: without a memory of what is ours nothing is found again after a restart")
 	}
-	if c.EpochBudget < 0 || c.Quorum < 0 || c.Window < 0 {
-		bad("EpochBudget, Quorum and Window must not be negative")
+	if c.EpochBudget < 0 || c.ProducerIDBudget < 0 || c.Quorum < 0 || c.Window < 0 {
+		bad("EpochBudget, ProducerIDBudget, Quorum and Window must not be negative")
 	}
 	return errors.Join(errs...)
 }
 
 func (c DestinationConfig) withDefaults() DestinationConfig {
 	c.EpochBudget = cmp.Or(c.EpochBudget, 100)
+	c.ProducerIDBudget = cmp.Or(c.ProducerIDBudget, 1_000_000)
 	c.Window = cmp.Or(c.Window, 1<<20)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Membership.Logger = cmp.Or(c.Membership.Logger, c.Logger)
@@ -110,7 +116,7 @@ type Destination struct {
 	own     *ownTopics
 	answers answers
 	scans   chan struct{} // taken by those that read logs of replicas
-	guard   guard
+	guard   *guard
 
 	mu   sync.Mutex
 	held map[cluster.Partition]*holding
@@ -140,7 +146,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	}
 	cfg = cfg.withDefaults()
 	d := &Destination{
-		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans),
+		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(),
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
@@ -193,6 +199,7 @@ func (d *Destination) Run(ctx context.Context) error {
 	}
 	part(d.m.Run)
 	part(d.keepStep)
+	part(d.keepAhead)
 	running.Wait()
 	d.closeAll(fmt.Errorf("%w: the destination does not run any more", cluster.ErrUnavailable))
 	d.answers.wait()

@@ -93,6 +93,11 @@ func (h *holding) act() (*lead.Partition, error) {
 func (d *Destination) Append(p cluster.Partition, batches []cluster.Batch, free func(), done func(fetcher.Result)) {
 	h := d.holding(p)
 	led, err := h.take(batches)
+	if err == nil {
+		if err = d.mind(p, batches); err != nil {
+			h.answered()
+		}
+	}
 	var later func()
 	if free != nil {
 		later = func() { d.answers.put(free) }
