@@ -25,13 +25,14 @@ var looked = map[kmsg.Key]func(*client, context.Context, header, []byte) error{
 // own answers a client's request for what we lead; done is false when it is for a
 // real broker alone. Whatever we answer, the real broker is asked first, over the
 // client's own connection: he is authenticated and authorized there, and what he is
-// refused there stands.
+// refused there stands. Of what is only lent to us the real broker's "not the leader" is
+// the answer: he tries again, and soon finds a leader.
 func (c *client) own(ctx context.Context, h header, b []byte) (done bool, err error) {
 	if h.key == int16(kmsg.ApiVersions) {
 		return true, c.apiVersions(ctx, h, b)
 	}
 	answer, ok := looked[kmsg.Key(h.key)]
-	if !ok || c.server.led.empty() && c.consumer == nil {
+	if !ok || c.server.lent || c.server.led.empty() && c.consumer == nil {
 		return false, nil
 	}
 	if h.version > kmsg.RequestForKey(h.key).MaxVersion() { // ApiVersions offered none such

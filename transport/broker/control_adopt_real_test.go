@@ -28,6 +28,12 @@ type writer struct {
 
 func startWriter(t *testing.T, k *kafkatest.Cluster, topic string) *writer {
 	t.Helper()
+	return startWriterOf(t, k, topic, func(int) string { return "x" })
+}
+
+// startWriterOf writes one value after the other.
+func startWriterOf(t *testing.T, k *kafkatest.Cluster, topic string, value func(n int) string) *writer {
+	t.Helper()
 	w := &writer{cl: k.Client(t, kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -35,7 +41,7 @@ func startWriter(t *testing.T, k *kafkatest.Cluster, topic string) *writer {
 		defer close(done)
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := w.cl.ProduceSync(context.WithoutCancel(ctx), kgo.StringRecord("x")).FirstErr()
+			err := w.cl.ProduceSync(context.WithoutCancel(ctx), kgo.StringRecord(value(w.count()))).FirstErr()
 			w.mu.Lock()
 			if err == nil {
 				w.acked++

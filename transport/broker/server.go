@@ -69,6 +69,7 @@ type Server struct {
 	follower dialFollower
 
 	led      *registry // what we lead
+	lent     bool      // and only for a moment: it was, and will be, written to
 	sessions *fetchSessions
 	pieces   *elsewhere
 	read     pieceReader

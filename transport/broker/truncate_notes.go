@@ -1,0 +1,65 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+)
+
+// What an earlier call has begun stands in the Overrides, beside (and instead of) a
+// topic's own settings: "cut-3" has the offset that was asked for of partition 3, that from
+// which it goes, and the leader epoch in which we cut it. What is written afterwards has a later one. While we
+// have not taken a partition over, the epoch is the largest: nothing can be later.
+
+func noteKey(partition int32) string { return fmt.Sprint("cut-", partition) }
+
+// note is one that was stored.
+type note struct {
+	offset, at int64
+	epoch      int32
+}
+
+func (n note) text() *string {
+	s := fmt.Sprintf("%d at %d in epoch %d", n.offset, n.at, n.epoch)
+	return &s
+}
+
+// noted finds a partition's; ok is false when there is none.
+func noted(own Own, partition int32) (n note, ok bool, err error) {
+	text := own[noteKey(partition)]
+	if text == nil {
+		return note{}, false, nil
+	}
+	if _, err := fmt.Sscanf(*text, "%d at %d in epoch %d", &n.offset, &n.at, &n.epoch); err != nil {
+		return note{}, false, fmt.Errorf("what an earlier cut has left: %q: %w", *text, err)
+	}
+	return n, true, nil
+}
+
+// writeNotes stores that cuts are under way, beside those that are stored already.
+func writeNotes(ctx context.Context, store Overrides, plans []*cutPlan, epoch func(*cutPlan) int32) error {
+	all := make(map[string]Own)
+	for _, p := range plans {
+		topic := p.Partition.Topic
+		if all[topic] == nil {
+			own, _, err := store.Load(ctx, topic)
+			if err != nil {
+				return fmt.Errorf("loading what is under way: %w", err)
+			}
+			if all[topic] = maps.Clone(own); own == nil {
+				all[topic] = make(Own)
+			}
+		}
+		all[topic][noteKey(p.Partition.Partition)] = note{p.Offset, p.At, epoch(p)}.text()
+	}
+	if err := store.Save(ctx, all); err != nil {
+		return fmt.Errorf("storing what is under way: %w", err)
+	}
+	return nil
+}
+
+// cutBefore: an earlier call has made this cut if what stands there by now, if anything
+// does, was written later.
+func cutBefore(n note, offset int64, there glimpse) bool {
+	return n.offset == offset && there.some && there.epoch > n.epoch
+}
