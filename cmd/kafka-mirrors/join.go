@@ -34,11 +34,12 @@ type joinFlags struct {
 	controllers []string
 }
 
-func (f *joinFlags) register(c *cobra.Command) {
+// register: state is the folder when none is given.
+func (f *joinFlags) register(c *cobra.Command, state string) {
 	c.Flags().StringVar(&f.ids, "join", "", "become a broker of the destination, with the first free id of `FIRST-LAST`; none of\nthem may be a real broker's or controller's")
 	c.Flags().StringArrayVar(&f.listeners, "join-listener", nil, "how brokers and clients reach us, `NAME=PROTOCOL://host:port` as the listener of that name\nhas it at real brokers; repeated for each, that between brokers first")
 	c.Flags().StringVar(&f.bind, "join-bind", "", "`address` of this machine to accept at, with the ports of --join-listener (default: all)")
-	c.Flags().StringVar(&f.state, "join-state", "kafka-mirrors-joined", "`folder` for who we are as a broker, and which topics are ours; for one process at a time")
+	c.Flags().StringVar(&f.state, "join-state", state, "`folder` for who we are as a broker, and which topics are ours; for one process at a time")
 	c.Flags().StringSliceVar(&f.controllers, "join-controllers", nil, "the destination's controllers, `host:port[,...]` (default: its brokers are asked)")
 }
 
@@ -124,26 +125,35 @@ type joining struct {
 	listeners   []net.Listener
 }
 
-// open claims the folder and the ports. admin is the destination as a client sees it,
-// to which reached is the way.
-func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, logger *slog.Logger) (*joining, error) {
+// claim takes the folder and the ports, and says who we are to the cluster to which
+// reached is the way.
+func (f *joinFlags) claim(reached kafka.Config) (*joining, broker.Config, error) {
 	cfg, err := f.config()
 	if err != nil {
-		return nil, err
+		return nil, cfg, err
 	}
 	j := &joining{}
 	if j.files, err = broker.OpenFiles(f.state); err != nil {
-		return nil, fmt.Errorf("--join-state: %w", err)
+		return nil, cfg, fmt.Errorf("--join-state: %w", err)
 	}
 	for _, l := range cfg.Listeners {
 		at, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(int(l.Port))))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("--join-listener: %w", err), j.Close())
+			return nil, cfg, errors.Join(fmt.Errorf("--join-listener: %w", err), j.Close())
 		}
 		j.listeners = append(j.listeners, at)
 	}
 	cfg.Bootstrap, cfg.TLS, cfg.SASL, cfg.Dial = reached.Bootstrap, reached.TLS, reached.SASL, reached.Dial
 	cfg.Identities = j.files.Identities()
+	return j, cfg, nil
+}
+
+// open makes the destination. admin is it as a client sees it.
+func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, logger *slog.Logger) (*joining, error) {
+	j, cfg, err := f.claim(reached)
+	if err != nil {
+		return nil, err
+	}
 	j.destination, err = broker.NewDestination(broker.DestinationConfig{
 		Membership: cfg, Listeners: j.listeners, Admin: admin, Overrides: j.files.Overrides(), Logger: logger,
 	})

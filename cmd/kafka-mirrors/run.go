@@ -81,7 +81,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
 	f.state.register(c)
 	f.policy.register(c)
-	f.join.register(c)
+	f.join.register(c, "kafka-mirrors-joined")
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")

@@ -107,6 +107,9 @@ func Truncate(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]Tr
 	if err := cfg.validate(cuts); err != nil {
 		return nil, err
 	}
+	if err := othersTopics(ctx, cfg.Overrides); err != nil {
+		return nil, err
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

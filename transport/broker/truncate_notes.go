@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
+
+	"github.com/clustermirror/mirror/cluster"
 )
 
-// What an earlier call has begun stands in the Overrides, beside (and instead of) a
-// topic's own settings: "cut-3" has the offset that was asked for of partition 3, that from
-// which it goes, and the leader epoch in which we cut it. What is written afterwards has a later one. While we
-// have not taken a partition over, the epoch is the largest: nothing can be later.
+// What an earlier call has begun stands in the Overrides, in place of a topic's own
+// settings: "cut-3" has the offset that was asked for of partition 3, that from which it
+// goes, and the leader epoch in which we cut it. What is written afterwards has a later
+// one. While we have not taken a partition over, the epoch is the largest: nothing can be
+// later.
 
 func noteKey(partition int32) string { return fmt.Sprint("cut-", partition) }
 
@@ -54,6 +58,26 @@ func writeNotes(ctx context.Context, store Overrides, plans []*cutPlan, epoch fu
 	}
 	if err := store.Save(ctx, all); err != nil {
 		return fmt.Errorf("storing what is under way: %w", err)
+	}
+	return nil
+}
+
+// othersTopics refuses the memory of a Destination: its topics would be given back.
+func othersTopics(ctx context.Context, store Overrides) error {
+	topics, err := store.Topics(ctx)
+	if err != nil {
+		return fmt.Errorf("loading what is under way: %w", err)
+	}
+	for _, topic := range topics {
+		own, _, err := store.Load(ctx, topic)
+		if err != nil {
+			return fmt.Errorf("loading what is under way: %w", err)
+		}
+		for key := range own {
+			if !strings.HasPrefix(key, "cut-") {
+				return fmt.Errorf("%w: topic %s is in the hands of a mirror: another memory is needed here than there", cluster.ErrActive, topic)
+			}
+		}
 	}
 	return nil
 }

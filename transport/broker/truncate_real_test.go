@@ -41,10 +41,17 @@ func startCutter(t *testing.T, version string) *cutter {
 // config is how a call of its own cuts.
 func (c *cutter) config(t *testing.T) TruncateConfig {
 	t.Helper()
+	cfg := c.listening(t)
+	cfg.Membership.Bootstrap, cfg.Membership.ClusterID, cfg.Membership.Identities = c.k.Internal(), c.k.ClusterID(), c.identities
+	return cfg
+}
+
+// listening is the part that does not depend on the cluster.
+func (c *cutter) listening(t *testing.T) TruncateConfig {
+	t.Helper()
 	cfg := TruncateConfig{
-		Membership: Config{Bootstrap: c.k.Internal(), ClusterID: c.k.ClusterID(), IDs: IDs{First: 100, Last: 102}, Identities: c.identities,
-			HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 3 * time.Second},
-		Overrides: c.overrides, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Membership: Config{IDs: IDs{First: 100, Last: 102}, HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 3 * time.Second},
+		Overrides:  c.overrides, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, name := range []string{"INTERNAL", "CLIENT"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,9 +71,21 @@ func (c *cutter) truncate(t *testing.T, change func(*TruncateConfig), cuts ...fe
 		change(&cfg)
 	}
 	began := time.Now()
+	var mu sync.Mutex
+	var first, last [TruncateReturned + 1]time.Duration
+	cfg.Progress = func(_ cluster.Partition, step TruncateStep) {
+		mu.Lock()
+		defer mu.Unlock()
+		if last[step] = time.Since(began).Round(time.Millisecond); first[step] == 0 {
+			first[step] = last[step]
+		}
+	}
 	out, err := Truncate(within(t, 2*time.Minute), cfg, cuts)
 	if err != nil {
 		t.Fatalf("Truncate: %v", err)
+	}
+	for step := range first {
+		t.Logf("%v: the first after %v, the last after %v", TruncateStep(step), first[step], last[step])
 	}
 	t.Logf("%d cut in %v", len(cuts), time.Since(began))
 	for _, one := range out {
@@ -234,7 +253,7 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 	defer func() { stop(); <-over }()
 	w := startNumbered(t, c.k, p.Topic)
 	w.waitAcked(t, 200)
-	before := c.logs2(t, p)
+	before := c.replica(t, p)
 	at := before.End() - 100
 	kept := new(saved)
 	got := c.truncate(t, func(cfg *TruncateConfig) { cfg.Salvage = kept.take }, fetcher.Cut{Partition: p, Offset: at})[0]
@@ -279,8 +298,8 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 	})
 }
 
-// logs2 is a log while it is written to: that of one replica.
-func (c *cutter) logs2(t *testing.T, p cluster.Partition) logdir.Log {
+// replica is the log while it is written to: that of one replica.
+func (c *cutter) replica(t *testing.T, p cluster.Partition) logdir.Log {
 	t.Helper()
 	l, err := logdir.Read(c.k.LogDir(1), p)
 	if err != nil {
