@@ -152,7 +152,10 @@ func (c *cutting) work(ctx context.Context) {
 		return
 	}
 	for some := range slices.Chunk(ids, maxAdopt) {
+		of := slices.DeleteFunc(slices.Clone(ps), func(p *cutPlan) bool { return !slices.Contains(some, p.id) })
+		expected := c.expect(of)
 		c.fail(c.d.control.adoptSome(ctx, some))
+		c.lead(of, expected)
 	}
 	ps, _ = c.left()
 	hs := make([]*holding, len(ps))
@@ -179,6 +182,9 @@ func failPlans(ps []*cutPlan, err error) {
 		p.Err = fmt.Errorf("%v: %w", p.Partition, err)
 	}
 }
+
+// errNotElected: a real broker leads.
+var errNotElected = errors.New("we were not elected")
 
 // epoch is ours of a partition; nothing is later when we do not lead it any more.
 func (c *cutting) epoch(p *cutPlan) int32 {
