@@ -44,9 +44,9 @@ This process becomes a broker of the cluster for some seconds (KRaft, 3.9 and 4.
 tested), leads the partition for a moment, has the replicas cut, and gives it back. Those
 who write and read are told to try again meanwhile, for half a second about; what they are
 told is written is there afterwards. The brokers reach this process at the listener
-between brokers, the first --join-listener, which has to be PLAINTEXT for now. Clients of a
-listener that is not given find no leader while we lead. The user needs ClusterAction,
-Alter and Describe on the cluster, and Describe and Read on the topic.
+between brokers, the first --join-listener. Clients of a listener that is not given find no
+leader while we lead. The user needs ClusterAction, Alter and Describe on the cluster, and
+Describe and Read on the topic.
 
 It is refused, and nothing is cut, where a replica is on a broker that is down, for topics
 of Kafka's own ("__...") and of tiered storage, for a partition that is being moved, and
