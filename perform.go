@@ -115,7 +115,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		}
 		board.Ceiling.Store(e.LeaderEpoch) // also when it is lower: the topic may have been made anew
 		a := fetcher.Assignment{
-			Stretch: stretches[i], TopicID: t.rec.TopicID, Next: e.LogEnd, LastEpoch: t.rec.Epochs.At(e.LogEnd - 1),
+			Stretch: stretches[i], TopicID: t.rec.TopicID, There: e.TopicID, Next: e.LogEnd, LastEpoch: t.rec.Epochs.At(e.LogEnd - 1),
 			Trimmed: e.LogStart, Ceiling: e.LeaderEpoch, RoundTrip: e.RoundTrip, Progress: board, Context: t.ctx,
 		}
 		as = append(as, a)

@@ -114,9 +114,9 @@ type aligner struct {
 }
 
 func (a *aligner) one(ctx context.Context, t Target, l LeaderAnswer, o OffsetsAnswer, e End) Aligned {
-	out := Aligned{Source: o.Offsets, There: e.TopicID, Cut: -1}
+	out := Aligned{Source: o.Offsets, Cut: -1}
 	out.Assignment = Assignment{
-		Stretch: t.Stretch, TopicID: l.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
+		Stretch: t.Stretch, TopicID: l.TopicID, There: e.TopicID, Next: e.LogEnd, LastEpoch: cluster.NoEpoch, Trimmed: e.LogStart,
 		Ceiling: e.LeaderEpoch, Progress: t.Progress, RoundTrip: e.RoundTrip,
 	}
 	fail := func(err error) Aligned {

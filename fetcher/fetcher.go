@@ -60,9 +60,10 @@ type place struct {
 type Assignment struct {
 	Stretch   Stretch
 	TopicID   cluster.TopicID
-	Next      int64 // the destination's log end, as Ends has told it
-	LastEpoch int32 // source epoch of the record before Next, or cluster.NoEpoch
-	Trimmed   int64 // log start of the destination
+	There     cluster.TopicID // the id of the destination's topic, as Ends has told it
+	Next      int64           // the destination's log end, as Ends has told it
+	LastEpoch int32           // source epoch of the record before Next, or cluster.NoEpoch
+	Trimmed   int64           // log start of the destination
 	// Ceiling is the destination's leader epoch, as Ends has told it, or
 	// cluster.NoEpoch. Progress.Ceiling begins with it.
 	Ceiling   int32

@@ -110,6 +110,9 @@ func (s *session) onEnds(l *learnt) {
 		if err == nil && l.ends[i].Stopped {
 			err = fmt.Errorf("%w: the mirror was stopped", cluster.ErrFenced)
 		}
+		if err == nil && t.another(l.ends[i].TopicID) {
+			err = t.err(0, l.ends[i].LogEnd, cluster.ErrFenced, fmt.Sprintf("the destination's topic was deleted and created again: its id is %v, was %v", l.ends[i].TopicID, t.there))
+		}
 		if err == nil && l.ends[i].LogEnd > t.next {
 			// What another worker appended has to be compared, and its epoch found out.
 			err = t.err(t.next, l.ends[i].LogEnd, cluster.ErrFenced, "the log grew by records that this worker was not handed")

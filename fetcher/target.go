@@ -82,8 +82,7 @@ type Aligned struct {
 	// before Cut.
 	Assignment
 	Source cluster.Offsets
-	There  cluster.TopicID // the id of the destination's topic that was looked at
-	How    string          // how it was found, for people
+	How    string // how it was found, for people
 	// Epochs is the history of the log below its end, or below Cut, in the source's
 	// epochs; Unproven where nothing has shown that it is right.
 	Epochs   epoch.History

@@ -14,6 +14,7 @@ import (
 type tracker struct {
 	partition cluster.Partition
 	topicID   cluster.TopicID
+	there     cluster.TopicID // the destination's
 	board     *Progress
 
 	stretch   Stretch
@@ -78,7 +79,7 @@ type tracker struct {
 
 func newTracker(a Assignment, want int32) *tracker {
 	t := &tracker{
-		partition: a.Stretch.Partition, topicID: a.TopicID, board: a.Progress, stretch: a.Stretch, next: a.Next,
+		partition: a.Stretch.Partition, topicID: a.TopicID, there: a.There, board: a.Progress, stretch: a.Stretch, next: a.Next,
 		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
 		landed: a.Next, stable: math.MaxInt64, heldAt: -1,
 	}
@@ -97,12 +98,18 @@ func newTracker(a Assignment, want int32) *tracker {
 // the destination's to say: what the old session handed over may still land.
 func (t *tracker) again() *tracker {
 	return &tracker{
-		partition: t.partition, topicID: t.topicID, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
+		partition: t.partition, topicID: t.topicID, there: t.there, board: t.board, stretch: t.stretch, next: t.next, lastEpoch: t.lastEpoch,
 		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
 		landed: t.landed, leap: t.leap, told: t.told, stable: math.MaxInt64, heldAt: -1,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
 		phase: learning, unsure: true, lost: true,
 	}
+}
+
+// another reports that the destination's topic is not the one that was begun with: what
+// stands in it now, even up to the position, is not what was appended.
+func (t *tracker) another(id cluster.TopicID) bool {
+	return !t.there.IsZero() && !id.IsZero() && t.there != id
 }
 
 // phase says whether a partition is fetched, and if not, what it waits for.
