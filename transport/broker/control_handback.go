@@ -23,18 +23,7 @@ const laggards = 2 * time.Second
 // A real replica that is away does not hold it up: then leadership moves without
 // it, and our replica goes when it is back.
 func (c *control) handBack(ctx context.Context, ids []metalog.PartitionID, caughtUp func(metalog.PartitionID) []int32) map[metalog.PartitionID]error {
-	var mu sync.Mutex // of ready
-	ready := make(map[metalog.PartitionID]time.Time)
-	failed := c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act {
-		mu.Lock()
-		defer mu.Unlock()
-		began := ready[id]
-		a, some := decideHandBack(us, i, id, caughtUp(id), !began.IsZero() && time.Since(began) > laggards)
-		if some && began.IsZero() {
-			ready[id] = time.Now()
-		}
-		return a
-	})
+	failed := c.stepBack(ctx, ids, caughtUp)
 	image := c.m.log.Image()
 	over := slices.DeleteFunc(topicNames(image, ids), func(topic string) bool {
 		return slices.ContainsFunc(partitionsOf(image, topic), func(id metalog.PartitionID) bool { return !handedBack(c.m.party(), image, id) })
@@ -46,6 +35,22 @@ func (c *control) handBack(ctx context.Context, ids []metalog.PartitionID, caugh
 		}
 	}
 	return failed
+}
+
+// stepBack is handBack without the topics' settings.
+func (c *control) stepBack(ctx context.Context, ids []metalog.PartitionID, caughtUp func(metalog.PartitionID) []int32) map[metalog.PartitionID]error {
+	var mu sync.Mutex // of ready
+	ready := make(map[metalog.PartitionID]time.Time)
+	return c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act {
+		mu.Lock()
+		defer mu.Unlock()
+		began := ready[id]
+		a, some := decideHandBack(us, i, id, caughtUp(id), !began.IsZero() && time.Since(began) > laggards)
+		if some && began.IsZero() {
+			ready[id] = time.Now()
+		}
+		return a
+	})
 }
 
 // handedBack reports that a partition is not in our hands any more. With a real

@@ -75,8 +75,9 @@ func (c *cutting) run(ctx context.Context) error {
 	c.giveBack(ctx)
 	stop()
 	<-done
+	c.see(c.d.m.log.Image())
 	for _, p := range c.plans {
-		if m := c.at[p.id]; m != nil && !m.led.IsZero() && !m.back.IsZero() {
+		if m := c.at[p.id]; m != nil && !m.gone.IsZero() {
 			p.Leaderless, p.Took = m.back.Sub(m.led), m.gone.Sub(m.joined)
 		}
 	}
@@ -96,19 +97,21 @@ func (c *cutting) watch(ctx context.Context) {
 			return
 		}
 		version = image.Version
-		us, now := c.d.m.party(), time.Now()
-		for _, p := range c.plans {
-			part, ok := image.Partition(p.id)
-			if !ok {
-				continue
-			}
-			m := c.at[p.id]
-			if m == nil {
-				m = new(moments)
-				c.at[p.id] = m
-			}
-			m.see(us, part, now)
+		c.see(image)
+	}
+}
+
+func (c *cutting) see(image metalog.Image) {
+	us, now := c.d.m.party(), time.Now()
+	for _, p := range c.plans {
+		part, ok := image.Partition(p.id)
+		if !ok {
+			continue
 		}
+		if c.at[p.id] == nil {
+			c.at[p.id] = new(moments)
+		}
+		c.at[p.id].see(us, part, now)
 	}
 }
 
@@ -126,13 +129,15 @@ func (m *moments) see(us party, p *metalog.Partition, now time.Time) {
 }
 
 // left are the plans that have come through so far and have something to be cut.
-func (c *cutting) left() (ps []*cutPlan, ids []metalog.PartitionID) {
-	for _, p := range c.plans {
-		if p.Err == nil && !p.Nothing() {
-			ps, ids = append(ps, p), append(ids, p.id)
-		}
+func left(of []*cutPlan) (ps []*cutPlan) {
+	return slices.DeleteFunc(slices.Clone(of), func(p *cutPlan) bool { return p.Err != nil || p.Nothing() })
+}
+
+func idsOf(ps []*cutPlan) (ids []metalog.PartitionID) {
+	for _, p := range ps {
+		ids = append(ids, p.id)
 	}
-	return ps, ids
+	return ids
 }
 
 // fail notes the reasons of partitions.
@@ -144,20 +149,33 @@ func (c *cutting) fail(why map[metalog.PartitionID]error) {
 	}
 }
 
-// work takes over and cuts.
+// maxCut is how many partitions are in our hands at once: each of them waits for all.
+const maxCut = 50
+
+// work takes over, cuts and gives back.
 func (c *cutting) work(ctx context.Context) {
-	ps, ids := c.left()
-	if err := writeNotes(ctx, c.d.own, ps, func(*cutPlan) int32 { return math.MaxInt32 }); err != nil {
-		failPlans(ps, err)
+	for group := range slices.Chunk(left(c.plans), maxCut) {
+		if ctx.Err() != nil {
+			failPlans(group, ctx.Err())
+			continue
+		}
+		c.group(ctx, group)
+		returning, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoing)
+		c.returned(group, c.d.control.stepBack(returning, idsOf(group), c.whole))
+		cancel()
+	}
+}
+
+// group takes partitions over and cuts them.
+func (c *cutting) group(ctx context.Context, group []*cutPlan) {
+	if err := writeNotes(ctx, c.d.own, group, func(*cutPlan) int32 { return math.MaxInt32 }); err != nil {
+		failPlans(group, err)
 		return
 	}
-	for some := range slices.Chunk(ids, maxAdopt) {
-		of := slices.DeleteFunc(slices.Clone(ps), func(p *cutPlan) bool { return !slices.Contains(some, p.id) })
-		expected := c.expect(of)
-		c.fail(c.d.control.adoptSome(ctx, some))
-		c.lead(of, expected)
-	}
-	ps, _ = c.left()
+	expected := c.expect(group)
+	c.fail(c.d.control.adoptSome(ctx, idsOf(group)))
+	c.lead(group, expected)
+	ps := left(group)
 	hs := make([]*holding, len(ps))
 	for i, p := range ps {
 		hs[i] = c.d.holding(p.Partition)
@@ -167,9 +185,8 @@ func (c *cutting) work(ctx context.Context) {
 			c.cfg.tell(ps[i].Partition, TruncateLed)
 		}
 	}
-	ps, _ = c.left()
-	each(ps, func(p *cutPlan) { p.Err = c.prepare(ctx, p) })
-	ps, _ = c.left()
+	each(left(ps), func(p *cutPlan) { p.Err = c.prepare(ctx, p) })
+	ps = left(ps)
 	if err := writeNotes(ctx, c.d.own, ps, c.epoch); err != nil {
 		failPlans(ps, err)
 		return
@@ -210,12 +227,14 @@ func (c *cutting) prepare(ctx context.Context, p *cutPlan) error {
 		p.At = s.Next
 		return nil
 	}
-	at, err := c.d.baseOf(ctx, led, fetcher.Cut{Partition: p.Partition, Offset: p.Offset})
-	if err != nil {
-		return err
-	}
-	if at = max(at, p.LogStart); at != p.At {
-		return fmt.Errorf("%v: %w: offset %d lies in a batch from %d on, which was %d", p.Partition, errChanged, p.Offset, at, p.At)
+	if s.Epoch != p.epoch+1 { // somebody has led between the one that was asked and us
+		at, err := c.d.baseOf(ctx, led, fetcher.Cut{Partition: p.Partition, Offset: p.Offset})
+		if err != nil {
+			return err
+		}
+		if at = max(at, p.LogStart); at != p.At {
+			return fmt.Errorf("%v: %w: offset %d lies in a batch from %d on, which was %d", p.Partition, errChanged, p.Offset, at, p.At)
+		}
 	}
 	if s.Next <= p.read {
 		return nil
@@ -283,7 +302,12 @@ func (c *cutting) giveBack(ctx context.Context) {
 		return
 	}
 	failed := c.d.control.handBack(ctx, partitionsOf(c.d.m.log.Image(), topics...), c.whole)
-	for _, p := range c.plans {
+	c.fail(failed)
+}
+
+// returned takes in what has become of a group.
+func (c *cutting) returned(group []*cutPlan, failed map[metalog.PartitionID]error) {
+	for _, p := range group {
 		switch err := failed[p.id]; {
 		case err != nil:
 			p.Err = errors.Join(p.Err, fmt.Errorf("giving it back: %w", err))

@@ -17,6 +17,7 @@ import (
 type cutPlan struct {
 	Truncation
 	id    metalog.PartitionID
+	epoch int32 // the leader's whose log was looked at
 	read  int64 // the tail up to here was read, and saved
 	count tailFound
 }
@@ -78,6 +79,7 @@ func (s *surveyor) check(ctx context.Context, p *cutPlan) error {
 	}
 	part, _ := image.Partition(p.id)
 	real := func(list []int32) []int32 { return party{ids: s.cfg.Membership.IDs}.reals(list) }
+	p.epoch = part.LeaderEpoch
 	p.Leader, p.Replicas, p.InSync = part.Leader, real(part.Replicas), real(part.ISR)
 	return nil
 }

@@ -67,9 +67,6 @@ func (c *cutter) listening(t *testing.T) TruncateConfig {
 func (c *cutter) truncate(t *testing.T, change func(*TruncateConfig), cuts ...fetcher.Cut) []Truncation {
 	t.Helper()
 	cfg := c.config(t)
-	if change != nil {
-		change(&cfg)
-	}
 	began := time.Now()
 	var mu sync.Mutex
 	var first, last [TruncateReturned + 1]time.Duration
@@ -79,6 +76,9 @@ func (c *cutter) truncate(t *testing.T, change func(*TruncateConfig), cuts ...fe
 		if last[step] = time.Since(began).Round(time.Millisecond); first[step] == 0 {
 			first[step] = last[step]
 		}
+	}
+	if change != nil {
+		change(&cfg)
 	}
 	out, err := Truncate(within(t, 2*time.Minute), cfg, cuts)
 	if err != nil {
