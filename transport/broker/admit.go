@@ -55,7 +55,7 @@ func (c *client) admit(ctx context.Context, h header, replica int32) (bool, erro
 	c.proof = nil
 	bounded, cancel := context.WithTimeout(ctx, c.server.patience)
 	defer cancel()
-	if cert := c.certificate(); cert != nil && c.server.shown != nil {
+	if cert := c.betweenBrokers(); cert != nil {
 		err := c.server.shown.is(bounded, cert, replica)
 		if err != nil {
 			c.refused(ctx, replica, err)

@@ -46,11 +46,11 @@ func sameName(a, b *x509.Certificate) bool {
 	return a.Equal(b) || len(a.Subject.Names) > 0 && bytes.Equal(a.RawSubject, b.RawSubject)
 }
 
-// certificate is the one that the client has proven to be his; nil where none is asked
-// for, or he has none.
-func (c *client) certificate() *x509.Certificate {
+// betweenBrokers is the certificate that the client has proven to be his, where brokers
+// are known by it; nil elsewhere, where none is asked for, or he has none.
+func (c *client) betweenBrokers() *x509.Certificate {
 	secure, ok := c.conn.(*tls.Conn)
-	if !ok {
+	if !ok || c.server.shown == nil || c.listener != c.server.cfg.BrokerListener {
 		return nil
 	}
 	state := secure.ConnectionState()

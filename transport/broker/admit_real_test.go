@@ -9,7 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,7 +46,7 @@ const (
 )
 
 // passwords is a cluster where brokers log in with a mechanism.
-func passwords(t *testing.T, mechanism string) *between {
+func passwords(t *testing.T, mechanism string, nodes int) *between {
 	t.Helper()
 	users := "user_broker=b user_mirror=m user_reader=r user_other=o;"
 	set := map[string]string{
@@ -61,7 +64,7 @@ func passwords(t *testing.T, mechanism string) *between {
 		set["listener.name.client.plain.sasl.jaas.config"] = jaasPlain + users
 	}
 	b := &between{protocol: 2, name: "mirror"}
-	b.k = kafkatest.Start(t, kafkatest.Options{SASL: mechanism, User: "broker", Password: "b", Config: set})
+	b.k = kafkatest.Start(t, kafkatest.Options{Nodes: nodes, SASL: mechanism, User: "broker", Password: "b", Config: set})
 	if mechanism != "PLAIN" {
 		credentials(t, b.k.Client(t), mechanism, map[string]string{"mirror": "m", "reader": "r"})
 	}
@@ -139,8 +142,8 @@ func (b *between) as(certs ...tls.Certificate) *tls.Config {
 	return cfg
 }
 
-// start has us lead a topic of 50 records that the real broker has copied.
-func (b *between) start(t *testing.T) (us *joined, p *lead.Partition) {
+// start has us lead a topic of 50 records that a real broker has copied.
+func (b *between) start(t *testing.T, replicas ...int32) (us *joined, p *lead.Partition) {
 	t.Helper()
 	admin := b.k.Client(t)
 	allow(t, admin, b.name, "", kmsg.ACLOperationDescribe, kmsg.ACLOperationAlter, kmsg.ACLOperationClusterAction)
@@ -159,7 +162,7 @@ func (b *between) start(t *testing.T) (us *joined, p *lead.Partition) {
 			return err
 		}
 	})
-	p = leadTopic(t, us, admin, "mirrored", 1)
+	p = leadTopic(t, us, admin, "mirrored", replicas...)
 	appendTo(t, p, 0, 50)
 	return us, p
 }
@@ -216,8 +219,8 @@ func raw(t *testing.T, conn net.Conn, p *lead.Partition) (kmsg.FetchResponseTopi
 func TestRealFollowersLogIn(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
-			b := passwords(t, mechanism)
-			us, p := b.start(t)
+			b := passwords(t, mechanism, 1)
+			us, p := b.start(t, 1)
 			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", b.at(us))
 			if err != nil {
 				t.Fatal(err)
@@ -260,12 +263,50 @@ func TestRealFollowersLogIn(t *testing.T) {
 	}
 }
 
+// TestRealJudgeDies: the real broker that vouches for all followers is killed. They log
+// in again, and another one does.
+func TestRealJudgeDies(t *testing.T) {
+	b := passwords(t, "PLAIN", 3)
+	var only atomic.Bool // the third one can be reached between brokers
+	only.Store(true)
+	others := b.k.Internal()[:2]
+	b.cfg.Bootstrap = b.k.Bootstrap()
+	b.cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if only.Load() && slices.Contains(others, address) {
+			return nil, cluster.ErrUnreachable
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	us, p := b.start(t, 1, 2)
+	both := func(context.Context) error {
+		for _, f := range p.State().Followers {
+			if f.Holds < p.State().Next {
+				return fmt.Errorf("%+v", p.State())
+			}
+		}
+		return nil
+	}
+	kafkatest.Eventually(t, time.Minute, both)
+	before := us.accepted.Load()
+	b.k.Kill(3)
+	only.Store(false)
+	began := time.Now()
+	for next := int64(50); us.accepted.Load() < before+2; next++ { // until they have found out
+		appendTo(t, p, next, next+1)
+		if t.Context().Err() != nil || time.Since(began) > time.Minute {
+			t.Fatal("nobody has logged in again")
+		}
+	}
+	kafkatest.Eventually(t, time.Minute, both)
+	t.Logf("both have logged in again and hold everything after %v", time.Since(began))
+}
+
 // TestRealFollowersWithCertificates: real brokers that show certificates copy from us; a
 // certificate of nobody, of somebody else or of ourselves, though we have ClusterAction,
 // gets no byte.
 func TestRealFollowersWithCertificates(t *testing.T) {
 	b := certified(t)
-	us, p := b.start(t)
+	us, p := b.start(t, 1)
 	as := func(certs ...tls.Certificate) (kmsg.FetchResponseTopicPartition, error) {
 		t.Helper()
 		conn, err := tls.Dial("tcp", b.at(us), b.as(certs...))
@@ -284,7 +325,55 @@ func TestRealFollowersWithCertificates(t *testing.T) {
 		}
 	}
 	appendTo(t, p, 50, 60)
+	transactionEnds(t, b.k, "mirrored")
 	if got, err := as(b.certificate(t, "localhost")); err != nil || got.ErrorCode != 0 || got.HighWatermark < 50 {
 		t.Errorf("a broker: %+v, %v", got, err)
 	}
+}
+
+// transactionEnds: a producer that has registered a partition that we lead gets its next
+// transaction, after the coordinator has had its markers done by us.
+func transactionEnds(t *testing.T, k *kafkatest.Cluster, topic string) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	host, text, _ := net.SplitHostPort(k.Addr(1))
+	port, _ := strconv.Atoi(text)
+	conn, err := wire.Dial(ctx, wire.Addr{Host: host, Port: int32(port)}, &wire.Config{TLS: k.TLSConfig(), SASL: segplain.Mechanism{Username: "broker", Password: "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	do := func(req kmsg.Request, version int16) kmsg.Response {
+		t.Helper()
+		resp, err := conn.DoVersion(ctx, req, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	id := "registers " + topic
+	var producer *kmsg.InitProducerIDResponse
+	begins := func(ctx context.Context) error {
+		find := kmsg.NewPtrFindCoordinatorRequest() // makes the coordinator's topic
+		find.CoordinatorKeys, find.CoordinatorType = []string{id}, 1
+		do(find, 4)
+		begin := kmsg.NewPtrInitProducerIDRequest()
+		begin.TransactionalID, begin.TransactionTimeoutMillis = &id, 60_000
+		producer = do(begin, 4).(*kmsg.InitProducerIDResponse)
+		return wire.CodeError(producer.ErrorCode)
+	}
+	kafkatest.Eventually(t, time.Minute, begins)
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	one := kmsg.NewAddPartitionsToTxnRequestTopic()
+	one.Topic, one.Partitions = topic, []int32{0}
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Topics = id, producer.ProducerID, producer.ProducerEpoch, append(add.Topics, one)
+	if code := do(add, 3).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
+		t.Fatalf("registering: %d", code)
+	}
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch = id, producer.ProducerID, producer.ProducerEpoch
+	if code := do(end, 3).(*kmsg.EndTxnResponse).ErrorCode; code != 0 {
+		t.Fatalf("ending: %d", code)
+	}
+	kafkatest.Eventually(t, 30*time.Second, begins)
 }

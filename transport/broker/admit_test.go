@@ -319,6 +319,13 @@ func TestFollowersWithCertificates(t *testing.T) {
 	if got := markers(as(ca.sign("somebody"))); got != nil {
 		t.Errorf("markers of somebody: %v", got)
 	}
+	curious := as(ca.sign("somebody"))
+	if err := writeFrame(curious, frameOf(18, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := curious.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Errorf("somebody is told versions: %v", err)
+	}
 	if len(a.dialed) > 0 {
 		t.Errorf("%d connections to real brokers", len(a.dialed))
 	}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/binary"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -28,6 +29,9 @@ func (c *client) apiVersions(ctx context.Context, h header, b []byte) error {
 	}
 	decoded()
 	c.redirect = req.ClientSoftwareName == javaSoftware
+	if cert := c.betweenBrokers(); cert != nil {
+		return c.brokerVersions(ctx, h, req, cert)
+	}
 	known := ""
 	if h.version >= 5 {
 		if known, err = c.server.id(ctx); err != nil {
@@ -54,6 +58,40 @@ func (c *client) apiVersions(ctx context.Context, h header, b []byte) error {
 		return c.relay(answer.bytes)
 	}
 	return c.reply(h, resp, resp.Version)
+}
+
+// brokerVersions answers a broker that is known by his certificate, in whose name nobody
+// can be asked: with what the broker that he is tells us.
+func (c *client) brokerVersions(ctx context.Context, h header, req *kmsg.ApiVersionsRequest, cert *x509.Certificate) error {
+	if err := c.isBroker(ctx, cert); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.server.patience)
+	defer cancel()
+	conn, err := c.server.follower(bounded, c.proof.replica)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if h.version > conn.MaxVersion(req.Key()) {
+		return c.reply(h, unsupportedVersion(), 0)
+	}
+	ask := *req
+	ask.ClusterID, ask.NodeID = nil, -1
+	answer, err := conn.DoVersion(bounded, &ask, h.version)
+	if err != nil {
+		return err
+	}
+	known, err := c.server.id(bounded)
+	if err != nil {
+		return err
+	}
+	resp := answer.(*kmsg.ApiVersionsResponse)
+	capVersions(resp)
+	if misdirected(req, known, c.server.self().Broker) {
+		resp.ErrorCode = codeRebootstrap
+	}
+	return c.reply(h, resp, h.version)
 }
 
 // greet asks for the versions. A real broker that dies just then is not the client's

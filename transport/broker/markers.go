@@ -19,7 +19,7 @@ import (
 //
 // Who is no coordinator is refused by the real broker.
 func (c *client) markers(ctx context.Context, h header, b []byte) error {
-	if cert := c.certificate(); cert != nil && c.server.shown != nil && c.listener == c.server.cfg.BrokerListener {
+	if cert := c.betweenBrokers(); cert != nil {
 		return c.brokerMarkers(ctx, h, cert)
 	}
 	answer, err := c.consult(ctx, b)
