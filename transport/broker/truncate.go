@@ -98,6 +98,8 @@ func (t Truncation) Nothing() bool { return t.At >= t.LogEnd || t.Earlier }
 // If it dies in between, real brokers lead again when our session has ended, with the
 // tail or without it, the same on all replicas. The same call with the same Overrides
 // and Identities goes on, and does not touch what was written after a cut that was made.
+// What an earlier call has begun with, and this one does not name, is given back as it is,
+// and nothing is remembered of it.
 func Truncate(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]Truncation, error) {
 	defer func() {
 		for _, l := range cfg.Listeners {

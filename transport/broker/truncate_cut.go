@@ -30,16 +30,18 @@ func carryOut(ctx context.Context, cfg TruncateConfig, plans []*cutPlan) error {
 	d.server.lent = true
 	// Neither the end of ctx nor an error of ours ends the membership before all is given back.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var ran error
-	done := make(chan struct{})
+	alive, dead := context.WithCancel(running)
 	work, end := context.WithCancel(ctx)
 	defer end()
+	defer context.AfterFunc(alive, end)()
+	var ran error
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer end()
+		defer dead()
 		ran = d.Run(running)
 	}()
-	c := &cutting{cfg: cfg, d: d, plans: plans, at: make(map[metalog.PartitionID]*moments), cut: make(map[metalog.PartitionID]bool)}
+	c := &cutting{cfg: cfg, d: d, plans: plans, alive: alive, at: make(map[metalog.PartitionID]*moments), cut: make(map[metalog.PartitionID]bool)}
 	err = c.run(work)
 	stop()
 	<-done
@@ -54,6 +56,7 @@ type cutting struct {
 	cfg   TruncateConfig
 	d     *Destination
 	plans []*cutPlan
+	alive context.Context              // as long as we are a broker, whatever the caller wants
 	cut   map[metalog.PartitionID]bool // the replicas were told
 	at    map[metalog.PartitionID]*moments
 }
@@ -63,16 +66,16 @@ type moments struct{ joined, led, back, gone time.Time }
 
 func (c *cutting) run(ctx context.Context) error {
 	if err := c.d.m.WaitJoined(ctx); err != nil {
-		return fmt.Errorf("joining the cluster: %w", err)
+		return errors.Join(fmt.Errorf("joining the cluster: %w", err), c.leave())
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	watching, stop := context.WithCancel(c.alive)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.watch(watching)
 	}()
 	c.work(ctx)
-	c.giveBack(ctx)
+	c.giveBack()
 	stop()
 	<-done
 	c.see(c.d.m.log.Image())
@@ -81,9 +84,14 @@ func (c *cutting) run(ctx context.Context) error {
 			p.Leaderless, p.Took = m.back.Sub(m.led), m.gone.Sub(m.joined)
 		}
 	}
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoing)
+	return c.leave()
+}
+
+// leave is tried also when the caller has given up.
+func (c *cutting) leave() error {
+	ctx, cancel := context.WithTimeout(c.alive, undoing)
 	defer cancel()
-	if err := c.d.m.Leave(leaving); err != nil {
+	if err := c.d.m.Leave(ctx); err != nil {
 		return fmt.Errorf("we are still a broker of the cluster; the same call again goes on: %w", err)
 	}
 	return nil
@@ -160,7 +168,7 @@ func (c *cutting) work(ctx context.Context) {
 			continue
 		}
 		c.group(ctx, group)
-		returning, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoing)
+		returning, cancel := context.WithTimeout(c.alive, undoing)
 		c.returned(group, c.d.control.stepBack(returning, idsOf(group), c.whole))
 		cancel()
 	}
@@ -187,7 +195,11 @@ func (c *cutting) group(ctx context.Context, group []*cutPlan) {
 	}
 	each(left(ps), func(p *cutPlan) { p.Err = c.prepare(ctx, p) })
 	ps = left(ps)
-	if err := writeNotes(ctx, c.d.own, ps, c.epoch); err != nil {
+	err := ctx.Err()
+	if err == nil {
+		err = writeNotes(ctx, c.d.own, ps, c.epoch)
+	}
+	if err != nil {
 		failPlans(ps, err)
 		return
 	}
@@ -293,8 +305,8 @@ func uncut(s lead.State, p *cutPlan) (late []int32) {
 }
 
 // giveBack has real brokers lead whatever is in our hands, also of earlier calls.
-func (c *cutting) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoing)
+func (c *cutting) giveBack() {
+	ctx, cancel := context.WithTimeout(c.alive, undoing)
 	defer cancel()
 	topics, err := c.d.own.Topics(ctx)
 	if err != nil {

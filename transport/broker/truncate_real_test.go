@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -176,9 +177,28 @@ func TestRealTruncate(t *testing.T) {
 			}
 			c.dry(t, p)
 			c.inside(t, p, before)
+			c.calledOff(t, p)
 			c.busy(t, p)
 			c.clean(t, "orders")
+			c.down(t, p)
 		})
+	}
+}
+
+// down: a replica that cannot cut keeps everybody from it.
+func (c *cutter) down(t *testing.T, p cluster.Partition) {
+	t.Helper()
+	end := c.k.Ends(within(t, time.Minute), t, p.Topic)[0]
+	c.k.Kill(3)
+	if _, err := observe(t, c.k).Wait(within(t, time.Minute), func(i metalog.Image) bool { b, _ := i.Broker(3); return b.Fenced }); err != nil {
+		t.Fatal(err)
+	}
+	out, err := Truncate(within(t, time.Minute), c.config(t), []fetcher.Cut{{Partition: p, Offset: 10}})
+	if err != nil || !errors.Is(out[0].Err, cluster.ErrUnavailable) || !strings.Contains(out[0].Err.Error(), "broker 3") {
+		t.Errorf("with broker 3 down: %+v, %v", out, err)
+	}
+	if now := c.k.Ends(within(t, time.Minute), t, p.Topic)[0]; now != end {
+		t.Errorf("the log ended at %d and ends at %d", end, now)
 	}
 }
 
@@ -230,6 +250,26 @@ func (c *cutter) inside(t *testing.T, p cluster.Partition, before logdir.Log) {
 	if again := c.truncate(t, nil, fetcher.Cut{Partition: p, Offset: 203})[0]; !again.Nothing() {
 		t.Errorf("cut again: %+v", again)
 	}
+}
+
+// calledOff: whoever called gives up while we lead.
+func (c *cutter) calledOff(t *testing.T, p cluster.Partition) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t, time.Minute))
+	cfg := c.config(t)
+	cfg.Progress = func(_ cluster.Partition, step TruncateStep) {
+		if step == TruncateLed {
+			cancel()
+		}
+	}
+	out, err := Truncate(ctx, cfg, []fetcher.Cut{{Partition: p, Offset: 10}})
+	if err != nil || !errors.Is(out[0].Err, context.Canceled) {
+		t.Errorf("called off: %+v, %v", out, err)
+	}
+	if end := c.logs(t, p).End(); end != 200 {
+		t.Errorf("the log ends at %d", end)
+	}
+	c.clean(t, p.Topic)
 }
 
 // busy: one writes with acks=all and a group reads meanwhile.
