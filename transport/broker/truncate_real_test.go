@@ -188,7 +188,7 @@ func TestRealTruncate(t *testing.T) {
 // down: a replica that cannot cut keeps everybody from it.
 func (c *cutter) down(t *testing.T, p cluster.Partition) {
 	t.Helper()
-	end := c.k.Ends(within(t, time.Minute), t, p.Topic)[0]
+	end := c.replica(t, p).End()
 	c.k.Kill(3)
 	if _, err := observe(t, c.k).Wait(within(t, time.Minute), func(i metalog.Image) bool { b, _ := i.Broker(3); return b.Fenced }); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func (c *cutter) down(t *testing.T, p cluster.Partition) {
 	if err != nil || !errors.Is(out[0].Err, cluster.ErrUnavailable) || !strings.Contains(out[0].Err.Error(), "broker 3") {
 		t.Errorf("with broker 3 down: %+v, %v", out, err)
 	}
-	if now := c.k.Ends(within(t, time.Minute), t, p.Topic)[0]; now != end {
+	if now := c.replica(t, p).End(); now != end {
 		t.Errorf("the log ended at %d and ends at %d", end, now)
 	}
 }
@@ -338,7 +338,7 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 	})
 }
 
-// replica is the log while it is written to: that of one replica.
+// replica is the log of broker 1, whatever the others have.
 func (c *cutter) replica(t *testing.T, p cluster.Partition) logdir.Log {
 	t.Helper()
 	l, err := logdir.Read(c.k.LogDir(1), p)
