@@ -89,6 +89,9 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 	behind := map[cluster.Partition]task{}
 	var as []fetcher.Assignment
 	for i, t := range ts {
+		if t.ctx.Err() != nil {
+			continue // superseded while the destination was asked
+		}
 		e := fetcher.End{Err: err}
 		if err == nil {
 			e = ends[i]

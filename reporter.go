@@ -70,9 +70,14 @@ type fetching struct {
 	of map[cluster.Partition]task
 }
 
+// put notes an effect, unless a later one of the partition was begun while it waited for
+// an answer.
 func (f *fetching) put(t task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.of[t.rec.Partition].effect.Seq > t.effect.Seq {
+		return
+	}
 	if f.of == nil {
 		f.of = map[cluster.Partition]task{}
 	}
