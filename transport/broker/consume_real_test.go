@@ -97,7 +97,7 @@ func appendTo(t *testing.T, p *lead.Partition, from, to int64) {
 // TestRealConsumers: clients of all families read what we lead, from whatever real
 // broker they happen to be connected to, and cannot write.
 func TestRealConsumers(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
 			admin := k.Client(t)

@@ -140,7 +140,7 @@ func (l *led) followed(t *testing.T, ids []metalog.PartitionID) (finish func() t
 // TestRealAdopt: a topic that is written to comes to us and goes back, and no
 // record that was acknowledged is lost.
 func TestRealAdopt(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			l := startLed(t, version, func(k *kafkatest.Cluster) {
 				k.CreateTopic(t, "mirrored-old", 6, 3, map[string]string{"min.insync.replicas": "2"})
@@ -212,7 +212,7 @@ func (l *led) tooLate(t *testing.T, w *writer, ids []metalog.PartitionID) {
 // TestRealHandBackWithout: a real replica is away when we hand back, and dead
 // workers are replaced by Kafka's own means.
 func TestRealHandBackWithout(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			l := startLed(t, version)
 			ctx := within(t, 2*time.Minute)

@@ -17,7 +17,7 @@ import (
 // lacks from the other one, and where that does not give it, from the source; while
 // another partition goes on.
 func TestRealFollowerWasAway(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
 			us := join(t, k, Config{IDs: IDs{100, 100}, Identities: new(MemoryIdentities),

@@ -20,7 +20,7 @@ import (
 
 // TestRealTruncateMany: 200 partitions in one call.
 func TestRealTruncateMany(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			c := startCutter(t, version)
 			var cuts []fetcher.Cut

@@ -165,7 +165,7 @@ func (s *saved) take(_ context.Context, _ cluster.Partition, span cluster.Span, 
 // TestRealTruncate: a tail goes, on all replicas and to the batch, while others write and
 // read; nothing below it does.
 func TestRealTruncate(t *testing.T) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range newest() {
 		t.Run(version, func(t *testing.T) {
 			c := startCutter(t, version)
 			c.k.CreateTopic(t, "orders", 1, 3, map[string]string{"min.insync.replicas": "2"})
