@@ -57,7 +57,12 @@ func TestConflict(t *testing.T) {
 // one whose deletion failed is.
 func TestDeleteSlowly(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		hooked := &hookedStore{Store: w.store, undefine: func() { <-time.After(time.Minute) }}
+		meanwhile := make(chan int, 1)
+		hooked := &hookedStore{Store: w.store, undefine: func() {
+			<-time.After(29 * time.Second)
+			meanwhile <- w.attempts("dr")
+			<-time.After(31 * time.Second)
+		}}
 		w.store = hooked
 		w.renew()
 		w.run()
@@ -68,7 +73,7 @@ func TestDeleteSlowly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		wantIs(t, w.Delete(ctx, "dr"), context.DeadlineExceeded)
-		if n := w.attempts("dr"); n != opened {
+		if n := <-meanwhile; n != opened {
 			t.Errorf("was opened %d times, %d before", n, opened)
 		}
 		pass(time.Second)

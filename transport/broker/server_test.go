@@ -363,9 +363,10 @@ func TestNoRealBroker(t *testing.T) {
 func TestDyingRealBroker(t *testing.T) {
 	r := startReal(t)
 	s, addr := serveTest(t, r, ServerConfig{})
-	alive, dials := s.dial, 0
+	var dials atomic.Int32
+	alive := s.dial
 	s.dial = func(ctx context.Context, listener string) (net.Conn, error) {
-		if dials++; dials == 2 {
+		if dials.Add(1) == 2 {
 			return alive(ctx, listener)
 		}
 		near, far := net.Pipe()
@@ -374,12 +375,12 @@ func TestDyingRealBroker(t *testing.T) {
 	}
 	conn := dialTest(t, addr)
 	do(t, conn, 3, kmsg.NewPtrApiVersionsRequest())
-	if dials != 2 {
-		t.Errorf("%d real brokers were tried", dials)
+	if n := dials.Load(); n != 2 {
+		t.Errorf("%d real brokers were tried", n)
 	}
 	exchange(t, conn, frameOf(3, 1, 1))
 
-	dials = 2
+	dials.Store(2)
 	conn = dialTest(t, addr)
 	if err := writeFrame(conn, frameOf(3, 1, 1)); err != nil {
 		t.Fatal(err)
@@ -387,8 +388,8 @@ func TestDyingRealBroker(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("an answer from nobody")
 	}
-	if dials != 3 {
-		t.Errorf("%d real brokers were tried for what only one may get", dials-2)
+	if n := dials.Load(); n != 3 {
+		t.Errorf("%d real brokers were tried for what only one may get", n-2)
 	}
 }
 
