@@ -64,10 +64,10 @@ func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cl
 	}
 	out := map[cluster.Partition]cluster.Span{}
 	for i, p := range ps {
-		span := cluster.Span{From: known[i], To: answers[i].HighWatermark}
 		if known[i] < 0 {
 			continue // its log end was not read yet
 		}
+		span := cluster.Span{From: known[i], To: answers[i].HighWatermark}
 		if answers[i].Err == nil && span.To != span.From && m.boards.get(p).LogEnd.Load() == known[i] {
 			out[p] = span
 		}

@@ -8,19 +8,14 @@ import (
 
 // Truncate cuts the tail from offset on, and the whole batch that holds offset; where
 // that batch has left the window offset must be where it begins (Base). The log ends where
-// the batch before it does. What lies there already is no error. done is called when every follower that is waited for has cut, and
-// a quorum; the others owe it, and cut at their next fetch, however far the log has grown
-// by then. Runs that reach behind the cut fail, and later ones are refused until Forget.
+// the batch before it does. What lies there already is no error. done is called when every
+// follower that is waited for has cut, and a quorum; the others owe it, and cut at their
+// next fetch, however far the log has grown by then. Runs that reach behind the cut fail,
+// and later ones are refused until Forget.
 func (p *Partition) Truncate(offset int64, done func(error)) {
 	p.mu.Lock()
 	defer p.unlock()
-	switch {
-	case p.phase == Closed:
-		err := p.closed()
-		p.call(func() { done(err) })
-		return
-	case !p.found:
-		err := p.early()
+	if err := p.refuses(); err != nil {
 		p.call(func() { done(err) })
 		return
 	}
@@ -29,6 +24,17 @@ func (p *Partition) Truncate(offset int64, done func(error)) {
 	}
 	p.cuts = append(p.cuts, done)
 	p.advance()
+}
+
+// refuses says why the log cannot be changed now, nil when it can.
+func (p *Partition) refuses() error {
+	switch {
+	case p.phase == Closed:
+		return p.closed()
+	case !p.found:
+		return p.early()
+	}
+	return nil
 }
 
 func (p *Partition) cut(at int64) {
@@ -59,13 +65,7 @@ func (p *Partition) cut(at int64) {
 func (p *Partition) Trim(offset int64, done func(error)) {
 	p.mu.Lock()
 	defer p.unlock()
-	switch {
-	case p.phase == Closed:
-		err := p.closed()
-		p.call(func() { done(err) })
-		return
-	case !p.found:
-		err := p.early()
+	if err := p.refuses(); err != nil {
 		p.call(func() { done(err) })
 		return
 	}
