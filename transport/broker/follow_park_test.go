@@ -50,7 +50,7 @@ func startParked(t *testing.T) *parked {
 		t.Fatalf("%+v", resp)
 	}
 	s.send(fetchFrame(fetchOf(s.id, 1), 2, 25*time.Second))
-	s.eventually(func() bool { return s.busy() })
+	s.eventually(func() bool { return s.busy(2) })
 	return s
 }
 
@@ -75,12 +75,12 @@ func (s *parked) receive() *kmsg.FetchResponse {
 	return resp
 }
 
-// busy: the session's fetch is being answered.
-func (s *parked) busy() bool {
+// busy: the session's fetch of the epoch before this one is being answered.
+func (s *parked) busy(epoch int32) bool {
 	s.server.sessions.mu.Lock()
 	defer s.server.sessions.mu.Unlock()
 	session := s.server.sessions.all[s.id]
-	return session != nil && session.busy
+	return session != nil && session.busy && session.epoch == epoch
 }
 
 func (s *parked) eventually(ok func() bool) {
@@ -113,7 +113,7 @@ func TestParkedFetchEnds(t *testing.T) {
 	t.Run("hung up", func(t *testing.T) {
 		s := startParked(t)
 		s.conn.Close()
-		s.eventually(func() bool { return !s.busy() })
+		s.eventually(func() bool { return !s.busy(2) })
 	})
 	t.Run("begun anew", func(t *testing.T) {
 		s := startParked(t)

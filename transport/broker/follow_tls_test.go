@@ -70,7 +70,7 @@ func TestParkedOverTLS(t *testing.T) {
 	}
 	for n := range 10 {
 		ask()
-		s.eventually(s.busy)
+		s.eventually(func() bool { return s.busy(corr) })
 		records := 40 * (n + 2) * (n + 2)
 		end, want := next+int64(records), batchAt(next, records, 4)
 		s.p.Append([]cluster.Batch{{Base: next, Next: end, Epoch: 4, Bytes: bytes.Clone(want)}}, nil, func(int64, int, error) {})
