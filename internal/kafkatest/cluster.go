@@ -2,9 +2,7 @@ package kafkatest
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"net"
 	"os"
@@ -46,10 +44,7 @@ type core struct {
 // newCore lays out a cluster in dir without starting anything.
 func newCore(o Options, java, libs, dir string) (*core, error) {
 	c := &core{options: o, release: releases[o.Version], java: java, libs: libs, dir: dir}
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	id[0] = 'k'             // an id must not begin with '-'
-	c.id = base64.RawURLEncoding.EncodeToString(id[:])
+	c.id = newID()
 	ports, err := freePorts(3*o.Nodes + 1)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,4 +114,17 @@ func pingWithout(ctx context.Context, c *Cluster) error {
 	}
 	defer cl.Close()
 	return cl.Ping(ctx)
+}
+
+// TestArchive: a node has the classes of its release from the archive, which was made
+// when the first cluster of the release started.
+func TestArchive(t *testing.T) {
+	c := Shared(t, Options{})
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", c.nodes[0].current().cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file := archiveOf(c.java, c.libs); !strings.Contains(string(maps), file) {
+		t.Errorf("the node has not read %s", file)
+	}
 }

@@ -75,7 +75,7 @@ func (c *core) kcatAccess() []string {
 
 func (c *core) kcatArgs(s ConsumeSpec) []string {
 	args := append(c.kcatAccess(), "-C", "-q", "-e", "-m", "30", "-t", s.Topic, "-f", kcatFormat,
-		"-X", "check.crcs=true", "-X", "isolation.level="+s.isolation())
+		"-X", "check.crcs=true", "-X", "isolation.level="+s.isolation(), "-X", "fetch.wait.max.ms=20")
 	if s.Max > 0 {
 		args = append(args, "-c", strconv.Itoa(s.Max))
 	}

@@ -39,31 +39,9 @@ func (c *core) class(log string, jvm []string, class string, args ...string) *ex
 func (c *core) classOf(r release, libs, log string, jvm []string, class string, args ...string) *exec.Cmd {
 	line := append([]string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 		r.logFlag + filepath.Join(c.dir, r.logFile), "-Dkafkatest.log=" + log}, jvm...)
+	line = append(line, sharing(c.java, libs)...)
 	line = append(line, "-cp", filepath.Join(libs, "*"), class)
 	return exec.Command(c.java, append(line, args...)...)
-}
-
-// format writes the node's configuration and prepares its log directory, which a
-// broker of a ZooKeeper does by itself.
-func (n *node) format(ctx context.Context) error {
-	if err := os.MkdirAll(n.dir, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(n.conf(), n.serverProperties(n).bytes(), 0o600); err != nil {
-		return err
-	}
-	if n.zookeeper != nil {
-		return nil
-	}
-	args := []string{"format", "-t", n.core.id, "-c", n.conf()}
-	if o := n.options; o.SASL != "" && o.SASL != "PLAIN" {
-		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", o.SASL, o.User, o.Password))
-	}
-	cmd := n.class(filepath.Join(n.dir, "format.log"), nil, "kafka.tools.StorageTool", args...)
-	if out, err := output(ctx, cmd); err != nil {
-		return fmt.Errorf("kafkatest: formatting node %d: %w\n%s", n.id, err, out)
-	}
-	return nil
 }
 
 // start starts the broker and returns at once.

@@ -20,6 +20,7 @@ type Options struct {
 	// Config is added to server.properties of every node and wins over what
 	// stands there, which differs from Kafka's defaults in: no automatic
 	// topics, log.retention.ms=-1, broker.heartbeat.interval.ms=500,
+	// metadata.max.idle.interval.ms=5000,
 	// group.initial.rebalance.delay.ms=0, small internal topics. With ZooKeeper
 	// broker.session.timeout.ms stands for zookeeper.session.timeout.ms.
 	// Default: none.

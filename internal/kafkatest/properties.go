@@ -79,6 +79,10 @@ func (c *core) controllerProperties(n *node) properties {
 		// Well below any session timeout that a test may choose: with the default
 		// of 2 s a timeout of 2 s fences brokers that are alive.
 		"broker.heartbeat.interval.ms": "500",
+
+		// Controllers write an empty record so often. At each, a node at rest does
+		// most of what it does.
+		"metadata.max.idle.interval.ms": "5000",
 	}
 }
 

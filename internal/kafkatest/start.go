@@ -62,6 +62,14 @@ func startCore(ctx context.Context, o Options, dir string) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := archive(ctx, o.Version, java, libs); err != nil {
+		return nil, err
+	}
+	return startIn(ctx, o, java, libs, dir)
+}
+
+// startIn starts a cluster with jars that are there.
+func startIn(ctx context.Context, o Options, java, libs, dir string) (*core, error) {
 	const attempts = 3
 	for i := 1; ; i++ {
 		sub := filepath.Join(dir, strconv.Itoa(i))
@@ -94,16 +102,13 @@ func (c *core) start(ctx context.Context) error {
 		}
 	}
 	var g errgroup.Group
-	for _, n := range c.nodes {
-		g.Go(func() error {
-			if err := n.format(ctx); err != nil {
-				return err
-			}
-			return n.start()
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := c.format(ctx); err != nil {
 		return err
+	}
+	for _, n := range c.nodes {
+		if err := n.start(); err != nil {
+			return err
+		}
 	}
 	for _, n := range c.nodes {
 		g.Go(func() error { return c.ready(ctx, n) })

@@ -20,6 +20,15 @@ const topicTimeoutMillis = 30_000
 func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int32, replicas int16, configs map[string]string) {
 	t.Helper()
 	cl := c.Client(t)
+	if err := createTopic(t.Context(), cl, name, partitions, replicas, configs); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, topicTimeoutMillis*1e6, func(ctx context.Context) error {
+		return leaders(ctx, cl, name, partitions)
+	})
+}
+
+func createTopic(ctx context.Context, cl *kgo.Client, name string, partitions int32, replicas int16, configs map[string]string) error {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, replicas
 	for _, k := range slices.Sorted(maps.Keys(configs)) {
@@ -30,16 +39,14 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int32, repli
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = topicTimeoutMillis
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(t.Context(), cl)
+	resp, err := req.RequestWith(ctx, cl)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	}
 	if err != nil {
-		t.Fatalf("creating topic %s: %v", name, err)
+		return fmt.Errorf("creating topic %s: %w", name, err)
 	}
-	Eventually(t, topicTimeoutMillis*1e6, func(ctx context.Context) error {
-		return leaders(ctx, cl, name, partitions)
-	})
+	return nil
 }
 
 // Configure replaces all settings of a topic. Brokers with a ZooKeeper learn of it
