@@ -43,7 +43,7 @@ func (s *session) onAnswer(ctx context.Context, a *answer) {
 			}
 			continue
 		}
-		s.onPart(ctx, t, part, held, now)
+		s.onPart(ctx, t, part, a.resp.Checksums, held, now)
 		if a.resp.RoundTrip >= longRound {
 			t.grow(len(part.Records), share)
 		}
@@ -87,7 +87,7 @@ func (s *session) onLost(err error) {
 }
 
 // onPart handles one partition's part of an answer.
-func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *response, now time.Time) {
+func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, sums Checksums, held *response, now time.Time) {
 	if part.Err != nil {
 		s.onPartError(ctx, t, part)
 		return
@@ -114,7 +114,7 @@ func (s *session) onPart(ctx context.Context, t *tracker, part *Fetched, held *r
 	}
 	if len(part.Records) > 0 {
 		records, from := s.detach(part.Records, held)
-		s.takeAll(ctx, t, records, from)
+		s.takeAll(ctx, t, batch.Walk(records).Summed(sums, part.At), from)
 		from.done()
 	} else if part.LogStart > t.next && part.HighWatermark <= part.LogStart {
 		s.ahead(t, part.LogStart)
@@ -142,8 +142,7 @@ func (s *session) detach(records []byte, held *response) ([]byte, *response) {
 
 // takeAll hands the records of an answer on: a run ends where a new source epoch
 // begins, and that one is held until its epoch is stored.
-func (s *session) takeAll(ctx context.Context, t *tracker, records []byte, from *response) {
-	w := batch.Walk(records)
+func (s *session) takeAll(ctx context.Context, t *tracker, w batch.Walker, from *response) {
 	r := newRun(s, t, from)
 	how, err := outcome(0), error(nil)
 	r.batches, how, err = t.take(&w, r.batches, s.f.traits, &s.seen)

@@ -78,7 +78,7 @@ func (s *session) onConverted(ctx context.Context, c *converted) {
 	}
 	t.phase, t.dirty = fetching, true
 	s.seen = c.seen
-	s.takeAll(ctx, t, c.records, c.from) // nothing in it is of an old format
+	s.takeAll(ctx, t, batch.Walk(c.records), c.from) // nothing in it is of an old format
 	if c.err != nil && s.mine(t) && t.phase == fetching && t.held == nil {
 		s.onBad(t, oldFault(t, c.err))
 	}

@@ -127,8 +127,19 @@ type FetchResponse struct {
 	// ByID: topics were asked for by their ids (Fetch v13 and later), so that one which
 	// was deleted and created again is refused. Else the fetcher compares records with the
 	// destination's whenever the broker was out of sight.
-	ByID    bool
-	Release func() // never nil
+	ByID bool
+	// Checksums are those of the bytes that Records are pieces of, where they were taken as
+	// the bytes came in, which is cheaper than to read them once more. Default: nil, they are
+	// computed.
+	Checksums Checksums
+	Release   func() // never nil
+}
+
+// Checksums gives CRC-32C checksums of the bytes of an answer, until its Release. The
+// bytes of a batch are asked for before anything is written in them.
+type Checksums interface {
+	// Checksum is that of the bytes from..to.
+	Checksum(from, to int) uint32
 }
 
 // Fetched is one partition's part of an answer.
@@ -146,6 +157,7 @@ type Fetched struct {
 	// to requests with Committed, and in no order.
 	Aborted []AbortedTransaction
 	Records []byte // whole batches; the last one may be cut off
+	At      int    // of Records, in the bytes of FetchResponse.Checksums
 }
 
 // AbortedTransaction says that what a producer wrote from First on, up to its next

@@ -182,7 +182,7 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, see
 			}
 			continue
 		}
-		if err := t.check(h, traits); err != nil {
+		if err := t.check(w, traits); err != nil {
 			return into, bad, err
 		}
 		epoch := h.LeaderEpoch()
@@ -225,8 +225,9 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, see
 func (t *tracker) from() int64 { return max(t.next, t.board.LogStart.Load()) }
 
 // check refuses what would not be an exact copy at the destination.
-func (t *tracker) check(h batch.Header, traits Traits) error {
-	if err := h.Check(); err != nil {
+func (t *tracker) check(w *batch.Walker, traits Traits) error {
+	h := w.Header()
+	if err := w.Check(); err != nil {
 		return t.err(h.Base(), h.Next(), cluster.ErrCorrupt, err.Error())
 	}
 	switch {

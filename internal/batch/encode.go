@@ -2,7 +2,8 @@ package batch
 
 import (
 	"encoding/binary"
-	"hash/crc32"
+
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 // Spec describes a batch to encode. The zero value of each field but Records is
@@ -126,5 +127,5 @@ func (f fields) put(b []byte) {
 	be.PutUint16(b[atProducerEpoch:], uint16(p.Epoch))
 	be.PutUint32(b[atBaseSequence:], uint32(p.Sequence))
 	be.PutUint32(b[atCount:], uint32(f.count))
-	be.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], castagnoli))
+	be.PutUint32(b[atCRC:], crc32c.Checksum(b[atAttributes:]))
 }

@@ -6,10 +6,10 @@ package batch
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 // HeaderSize is the number of bytes before a batch's first record.
@@ -125,7 +125,12 @@ func (h Header) Check() error {
 	if err := h.sane(); err != nil {
 		return err
 	}
-	if sum := crc32.Checksum(h[atAttributes:h.Length()], castagnoli); sum != h.CRC() {
+	return h.compare(crc32c.Checksum(h[atAttributes:h.Length()]))
+}
+
+// compare refuses a batch whose bytes give another checksum than it has.
+func (h Header) compare(sum uint32) error {
+	if sum != h.CRC() {
 		return corrupt("batch at offset %d: checksum is %08x, its bytes give %08x", h.Base(), h.CRC(), sum)
 	}
 	return nil

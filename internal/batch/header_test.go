@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 // random is a batch of n bytes with a right checksum and sane header; its
@@ -24,7 +25,7 @@ func random(r *rand.Rand, n int) Header {
 	h[atBase], h[atLastOffsetDelta], h[atCount] = 0, 0, 0
 	binary.BigEndian.PutUint32(h[atLength:], uint32(n-lengthOffset))
 	h[atMagic] = 2
-	binary.BigEndian.PutUint32(h[atCRC:], crc32.Checksum(h[atAttributes:], castagnoli))
+	binary.BigEndian.PutUint32(h[atCRC:], crc32c.Checksum(h[atAttributes:]))
 	return h
 }
 
@@ -109,7 +110,7 @@ func TestPatchKeepsChecksum(t *testing.T) {
 		attributes, last, count := h.Attributes(), h.LastOffsetDelta(), h.Count()
 		payload := crc32.ChecksumIEEE(h[HeaderSize:])
 		h.Patch(p)
-		if sum := crc32.Checksum(h[atAttributes:], castagnoli); sum != h.CRC() {
+		if sum := crc32c.Checksum(h[atAttributes:]); sum != h.CRC() {
 			t.Fatalf("%d bytes: carried checksum %08x, computed %08x", n, h.CRC(), sum)
 		}
 		got := Patch{h.Base(), h.LeaderEpoch(), h.ProducerID(), h.ProducerEpoch(), h.BaseSequence(), p.ClearAttributes}
@@ -149,9 +150,9 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte, base int64, epoch int32, id int64, pe int16, seq int32, clear int16) {
 		h := random(rand.New(rand.NewPCG(uint64(base), uint64(id))), HeaderSize+len(payload))
 		copy(h[HeaderSize:], payload)
-		binary.BigEndian.PutUint32(h[atCRC:], crc32.Checksum(h[atAttributes:], castagnoli))
+		binary.BigEndian.PutUint32(h[atCRC:], crc32c.Checksum(h[atAttributes:]))
 		h.Patch(Patch{base, epoch, id, pe, seq, clear})
-		if sum := crc32.Checksum(h[atAttributes:], castagnoli); sum != h.CRC() {
+		if sum := crc32c.Checksum(h[atAttributes:]); sum != h.CRC() {
 			t.Fatalf("carried %08x, computed %08x", h.CRC(), sum)
 		}
 	})

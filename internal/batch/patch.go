@@ -1,6 +1,10 @@
 package batch
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/clustermirror/mirror/internal/crc32c"
+)
 
 // Patch is what an appender changes in a batch: all of it in the header.
 type Patch struct {
@@ -31,9 +35,9 @@ func (h Header) Patch(p Patch) {
 	binary.BigEndian.PutUint32(h[atBaseSequence:], uint32(p.BaseSequence))
 	d := uint32(0) // checksum of the difference, from state 0: a loop over few bytes, without a call
 	for i, b := range before {
-		d = castagnoli[byte(d)^b^covered[i]] ^ d>>8
+		d = crc32c.Table[byte(d)^b^covered[i]] ^ d>>8
 	}
-	sum := h.CRC() ^ shift(d, uint32(h.Length()-HeaderSize))
+	sum := h.CRC() ^ crc32c.Shift(d, uint32(h.Length()-HeaderSize))
 	binary.BigEndian.PutUint32(h[atCRC:], sum)
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 var codecs = []Codec{None, Gzip, Snappy, LZ4, Zstd}
@@ -242,7 +242,7 @@ func FuzzDecode(f *testing.F) {
 		if len(b) >= HeaderSize { // as if the broker had stored exactly this
 			binary.BigEndian.PutUint32(b[atLength:], uint32(len(b)-lengthOffset))
 			b[atMagic] = 2
-			binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], castagnoli))
+			binary.BigEndian.PutUint32(b[atCRC:], crc32c.Checksum(b[atAttributes:]))
 		}
 		n := int32(0)
 		err := d.Decode(b, func(r Record) error {

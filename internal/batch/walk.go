@@ -12,16 +12,44 @@ const minOldMessage = 14
 //
 // A last batch that is cut off ends the walk without an error and stays in Rest:
 // brokers cut answers at a byte limit. A Walker allocates nothing, copies nothing
-// and verifies no checksum.
+// and verifies no checksum unless asked.
 type Walker struct {
 	buf  []byte
 	pos  int // start of the present batch
 	next int // end of the present batch
 	err  error
+
+	sums Checksums
+	at   int // of buf, in the bytes that sums speaks of
+}
+
+// Checksums gives CRC-32C checksums of bytes that were read when they came in.
+type Checksums interface {
+	// Checksum is that of the bytes from..to.
+	Checksum(from, to int) uint32
 }
 
 // Walk starts before the first batch of b.
 func Walk(b []byte) Walker { return Walker{buf: b} }
+
+// Summed has Check take checksums from sums, to which b begins at the offset at; without
+// sums it computes them.
+func (w Walker) Summed(sums Checksums, at int) Walker {
+	w.sums, w.at = sums, at
+	return w
+}
+
+// Check is that of the present batch's Header.
+func (w *Walker) Check() error {
+	h := w.Header()
+	if w.sums == nil {
+		return h.Check()
+	}
+	if err := h.sane(); err != nil {
+		return err
+	}
+	return h.compare(w.sums.Checksum(w.at+w.pos+atAttributes, w.at+w.pos+h.Length()))
+}
 
 // Next steps to the next whole batch and reports whether there is one.
 func (w *Walker) Next() bool {

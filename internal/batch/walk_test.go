@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 // oldMessage is one entry of a message set of format 0 or 1.
@@ -113,5 +115,41 @@ func BenchmarkWalk(b *testing.B) {
 			n += int(w.Header().Base() & 1)
 		}
 		_ = n
+	}
+}
+
+// sumsOf speaks of bytes in front of which there are others.
+type sumsOf struct {
+	buf   []byte
+	asked int
+}
+
+func (s *sumsOf) Checksum(from, to int) uint32 {
+	s.asked++
+	return crc32c.Checksum(s.buf[from:to])
+}
+
+// TestWalkSummed: Check takes the checksum that was taken before, of the batch's own bytes.
+func TestWalkSummed(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	good, bad := random(r, 700), random(r, 300)
+	bad[HeaderSize+3] ^= 4
+	const before = 13
+	buf := slices.Concat(make([]byte, before), good, bad)
+	sums := &sumsOf{buf: buf}
+	w := Walk(buf[before:]).Summed(sums, before)
+	if !w.Next() || w.Check() != nil {
+		t.Error(w.Check())
+	}
+	if sums.asked == 0 {
+		t.Error("nobody asked for a checksum")
+	}
+	if !w.Next() || !errors.Is(w.Check(), cluster.ErrCorrupt) {
+		t.Errorf("a bit is wrong: %v", w.Check())
+	}
+	sums.asked = 0
+	w = Walk(buf[before:])
+	if !w.Next() || w.Check() != nil || sums.asked > 0 {
+		t.Errorf("without sums: %v", w.Check())
 	}
 }

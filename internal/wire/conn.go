@@ -57,6 +57,8 @@ type Call struct {
 	Key, Version int16
 	Flexible     bool        // the version has the flexible request and response header (KIP-482)
 	Body         net.Buffers // not changed by us; must not change until Done or the end of Send, after which it is not read
+	// Sum has checksums of the answer's bytes taken as they come in, for Frame.Checksum.
+	Sum bool
 	// Timeout runs from the write to the whole answer. Default: Config.RequestTimeout.
 	Timeout time.Duration
 	// Done is called exactly once, with a frame the receiver releases or with an

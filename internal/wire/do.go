@@ -38,7 +38,8 @@ func (c *Conn) DoVersion(ctx context.Context, req kmsg.Request, version int16) (
 }
 
 // DoFrame is DoVersion without reading the answer: the body after the response
-// header, in a frame that the caller releases.
+// header, in a frame that the caller releases. Answers to Fetch are summed as they
+// come in.
 func (c *Conn) DoFrame(ctx context.Context, req kmsg.Request, version int16) (*Frame, error) {
 	if err := c.acquire(ctx, req.Key()); err != nil {
 		return nil, err
@@ -82,6 +83,7 @@ func (c *Conn) start(ctx context.Context, req kmsg.Request, version int16) (*wai
 		Key: req.Key(), Version: version, Flexible: req.IsFlexible(),
 		Body:    net.Buffers{req.AppendTo(nil)},
 		Timeout: c.cfg.RequestTimeout + brokerWait(req),
+		Sum:     req.Key() == fetchKey,
 		Done:    w.done,
 	}
 	calls := []*Call{call}

@@ -1,9 +1,12 @@
 package wire
 
 import (
+	"io"
 	"math/bits"
 	"sync"
 	"sync/atomic"
+
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 const (
@@ -21,10 +24,22 @@ type Frame struct {
 	from int    // body is buf[from:to]
 	to   int
 	refs atomic.Int32
+
+	summed bool
+	sums   crc32c.Blocks // of buf[:to], when summed
 }
 
 // Bytes is the body after the response header. It may be changed by the holder.
 func (f *Frame) Bytes() []byte { return f.buf[f.from:f.to] }
+
+// Checksum is the CRC-32C checksum of Bytes()[from:to], most of it taken when the bytes
+// came in: of what was changed there since, it may be either.
+func (f *Frame) Checksum(from, to int) uint32 {
+	if !f.summed {
+		return crc32c.Checksum(f.Bytes()[from:to])
+	}
+	return f.sums.Checksum(f.from+from, f.from+to)
+}
 
 // Size is the memory held, in bytes; at least len(Bytes()).
 func (f *Frame) Size() int { return len(f.buf) }
@@ -92,7 +107,7 @@ func (p *FramePool) Get(n int) *Frame {
 }
 
 func ready(f *Frame, n int) *Frame {
-	f.from, f.to = 0, n
+	f.from, f.to, f.summed = 0, n, false
 	f.refs.Store(1)
 	return f
 }
@@ -104,6 +119,25 @@ func frameClass(n int) int {
 		return 0
 	}
 	return bits.Len(uint(n-1)) - minFrameBits
+}
+
+// readFrom fills the frame.
+func (f *Frame) readFrom(r io.Reader, sum bool) error {
+	if !sum {
+		_, err := io.ReadFull(r, f.buf[:f.to])
+		return err
+	}
+	f.summed = true
+	f.sums.Reset(f.buf[:f.to])
+	for at := 0; at < f.to; {
+		n, err := r.Read(f.buf[at:f.to])
+		at += n
+		f.sums.Filled(at)
+		if err != nil && at < f.to {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *FramePool) put(f *Frame) {

@@ -1,8 +1,15 @@
 package wire
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/iotest"
+
+	"github.com/clustermirror/mirror/internal/crc32c"
 )
 
 func TestFrameClasses(t *testing.T) {
@@ -93,4 +100,37 @@ func TestFramePoolConcurrent(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestFrameSums: an answer that comes in pieces has the checksums of its bytes, from any
+// offset of its body on; also the next one in the same memory, summed or not.
+func TestFrameSums(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	p := NewFramePool(0)
+	for n := range 40 {
+		size := random.IntN(100_000)
+		b := make([]byte, size)
+		for i := range b {
+			b[i] = byte(random.Uint32())
+		}
+		f := p.Get(size)
+		if err := f.readFrom(iotest.OneByteReader(bytes.NewReader(b)), n%3 > 0); err != nil {
+			t.Fatal(err)
+		}
+		f.from = min(size, n) // the header's tags
+		body := f.Bytes()
+		for range 50 {
+			from := random.IntN(len(body) + 1)
+			to := from + random.IntN(len(body)-from+1)
+			if got, want := f.Checksum(from, to), crc32c.Checksum(body[from:to]); got != want {
+				t.Fatalf("[%d,%d) of %d: %08x, want %08x", from, to, size, got, want)
+			}
+		}
+		f.Release()
+	}
+	for _, sum := range []bool{false, true} {
+		if err := p.Get(10).readFrom(bytes.NewReader(make([]byte, 9)), sum); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("cut off, summed %v: %v", sum, err)
+		}
+	}
 }

@@ -59,11 +59,12 @@ func (c *Conn) readAnswer(r io.Reader) (*Frame, *entry, error) {
 		return nil, nil, c.garbage(head, err)
 	}
 	// Before memory is spent on it: is this the answer that is due?
-	if err := c.due(int32(binary.BigEndian.Uint32(head[4:]))); err != nil {
+	sum, err := c.due(int32(binary.BigEndian.Uint32(head[4:])))
+	if err != nil {
 		return nil, nil, c.garbage(head, err)
 	}
 	frame := c.cfg.Frames.Get(size)
-	if _, err := io.ReadFull(r, frame.Bytes()); err != nil {
+	if err := frame.readFrom(r, sum); err != nil {
 		frame.Release()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -105,17 +106,18 @@ func (c *Conn) garbage(head [8]byte, err error) error {
 	return &Error{Op: "read", Addr: c.addr, Cause: cause, Err: err}
 }
 
-// due checks that corr is the correlation id of the oldest call in flight.
-func (c *Conn) due(corr int32) error {
+// due checks that corr is the correlation id of the oldest call in flight, and says
+// whether its answer is to be summed.
+func (c *Conn) due(corr int32) (sum bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) == 0 {
-		return fmt.Errorf("answer %d to no request", corr)
+		return false, fmt.Errorf("answer %d to no request", corr)
 	}
 	if want := c.pending[0].corr; want != corr {
-		return fmt.Errorf("answer %d where %d is due", corr, want)
+		return false, fmt.Errorf("answer %d where %d is due", corr, want)
 	}
-	return nil
+	return c.pending[0].call.Sum, nil
 }
 
 // pop takes the oldest call out of flight; nil when the connection has failed.

@@ -9,6 +9,7 @@ import (
 )
 
 const (
+	fetchKey            = 1
 	apiVersionsKey      = 18
 	unsupportedVersion  = Code(35)
 	firstVersionRequest = 3 // version 4 and later only add details nobody here needs

@@ -71,7 +71,12 @@ func FuzzFetchAnswer(f *testing.F) {
 		if s.answer.UnsafeReadFrom(b) != nil {
 			return
 		}
-		all := s.partitions()
+		all := s.partitions(b)
+		for _, p := range all {
+			if len(p.Records) > 0 && &b[p.At] != &p.Records[0] {
+				t.Errorf("%v: its records are not at %d", p.Partition, p.At)
+			}
+		}
 		clear(b) // the frame is used again
 		for _, p := range all {
 			if p.Partition.Topic != "t" {

@@ -86,8 +86,9 @@ func addGone(gone []kmsg.FetchRequestForgottenTopic, p cluster.Partition, id clu
 // hand makes the caller's answer: records stay where they arrived, in the frame.
 func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
 	return &fetcher.FetchResponse{
-		Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions(),
-		Compares: s.req.Version >= comparingFetch, ByID: s.req.Version > byNameFetch,
+		Size: frame.Size(), RoundTrip: s.conn.RoundTrip(), Release: frame.Release, Partitions: s.partitions(frame.Bytes()),
+		Checksums: frame,
+		Compares:  s.req.Version >= comparingFetch, ByID: s.req.Version > byNameFetch,
 	}
 }
 
@@ -95,12 +96,25 @@ func (s *session) hand(frame *wire.Frame) *fetcher.FetchResponse {
 // epoch with their log (KIP-595).
 const comparingFetch = 12
 
-func (s *session) partitions() []fetcher.Fetched {
+// place is where in b a piece of it lies, from at on, which is a few bytes behind it at
+// most when the pieces come in their order; at for one without bytes.
+func place(b []byte, at int, piece []byte) int {
+	if len(piece) == 0 {
+		return at
+	}
+	for &b[at] != &piece[0] {
+		at++
+	}
+	return at
+}
+
+// partitions are the parts of an answer, whose bytes are b.
+func (s *session) partitions(b []byte) []fetcher.Fetched {
 	total := 0
 	for i := range s.answer.Topics {
 		total += len(s.answer.Topics[i].Partitions)
 	}
-	all := make([]fetcher.Fetched, 0, total)
+	all, at := make([]fetcher.Fetched, 0, total), 0
 	for i := range s.answer.Topics {
 		t := &s.answer.Topics[i]
 		name, ok := s.topicOf(t)
@@ -108,7 +122,10 @@ func (s *session) partitions() []fetcher.Fetched {
 			continue
 		}
 		for k := range t.Partitions {
-			all = append(all, s.fetched(name, &t.Partitions[k]))
+			part := s.fetched(name, &t.Partitions[k])
+			part.At = place(b, at, part.Records)
+			at = part.At + len(part.Records)
+			all = append(all, part)
 		}
 	}
 	return all

@@ -1,12 +1,22 @@
-package batch
+// Package crc32c computes with CRC-32C checksums, those of record batches (magic 2):
+// what a change of some bytes does to one, what two pieces have together, and the
+// checksums of a buffer's pieces while the buffer is being filled.
+package crc32c
 
 import (
 	"hash/crc32"
 	"math/bits"
 )
 
-// castagnoli is the polynomial of CRC-32C (magic 2).
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// Table is the polynomial's.
+var Table = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is the checksum of b.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, Table) }
+
+// Combine is the checksum of two pieces behind each other: of the checksum of the
+// first, of that of the second, and the second's length in bytes.
+func Combine(first, second uint32, length int) uint32 { return Shift(first, uint32(length)) ^ second }
 
 // shifts[k] multiplies with x^(8 * 2^k) modulo the polynomial, bits reflected: it
 // shifts a checksum difference by 2^k bytes. Multiplying is linear, so there is a
@@ -24,8 +34,8 @@ var shifts = func() (t [32][8][16]uint32) {
 	return t
 }()
 
-// shift is the checksum difference d after n bytes that do not differ.
-func shift(d, n uint32) uint32 {
+// Shift is the checksum difference d after n bytes that do not differ.
+func Shift(d, n uint32) uint32 {
 	if d == 0 {
 		return 0
 	}
