@@ -13,6 +13,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/metalog"
 	"github.com/clustermirror/mirror/internal/wire"
 )
 
@@ -161,22 +162,15 @@ func aboutToLead(err error) bool {
 }
 
 func (d *Destination) realLeader(name cluster.Partition) (int32, error) {
-	image := d.m.log.Image()
-	topic, ok := image.TopicNamed(name.Topic)
-	if !ok {
-		return -1, fmt.Errorf("%v: %w", name, cluster.ErrUnknownTopic)
+	var id metalog.PartitionID
+	p, err := d.find(d.m.log.Image(), name, &id)
+	if err != nil {
+		return -1, err
 	}
-	for _, id := range partitionsOf(image, topic.Name) {
-		p, ok := image.Partition(id)
-		if !ok || id.Partition != name.Partition {
-			continue
-		}
-		if us := d.m.party(); p.Leader < 0 || us.own(p.Leader) {
-			return -1, fmt.Errorf("%v: %w: no real broker leads", name, cluster.ErrNotLeader)
-		}
-		return p.Leader, nil
+	if us := d.m.party(); p.Leader < 0 || us.own(p.Leader) {
+		return -1, fmt.Errorf("%v: %w: no real broker leads", name, cluster.ErrNotLeader)
 	}
-	return -1, fmt.Errorf("%v: %w", name, cluster.ErrUnknownTopic)
+	return p.Leader, nil
 }
 
 // unknownHere are the producers of whose transactions no coordinator of this cluster

@@ -135,7 +135,11 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 			return err
 		}
 		g.passed()
-		if err := c.park(ctx, s, terms.deadline); err != nil {
+		until := terms.deadline
+		if !s.retry.IsZero() && s.retry.Before(until) {
+			until = s.retry
+		}
+		if err := c.park(ctx, s, until); err != nil {
 			return err
 		}
 		now = time.Now()

@@ -24,8 +24,17 @@ const (
 	maxReads     = 8 // at once, of all followers
 	maxPiece     = 1 << 20
 	piecesMemory = 16 << 20 // apart from that of requests: those wait for it to be used up
-	retryRead    = time.Second
 )
+
+// A read that has failed is tried again, at first soon: a replica that has the records
+// gives them to nobody before it has heard, with its next fetch, that they are committed.
+const (
+	retrySoon = 20 * time.Millisecond
+	retryRead = time.Second
+)
+
+// longer is how long is waited after another failure.
+func longer(wait time.Duration) time.Duration { return min(max(2*wait, retrySoon), retryRead) }
 
 // lackingPiece is a piece of a log that a follower has to be given: from the batch
 // that holds an offset on, or the next one.
@@ -49,7 +58,7 @@ type piece struct {
 	reading bool
 	wanted  bool // not being read yet
 	retry   time.Time
-	failed  bool
+	waited  time.Duration // before retry; 0 when the last read has not failed
 }
 
 // drop gives up what was read.
@@ -61,14 +70,25 @@ func (p *piece) drop() {
 	p.wanted = false
 }
 
+// due is when a look would begin a read that is wanted: after a pause, or when others
+// have ended.
+func (p *piece) due(now time.Time) time.Time {
+	if p.retry.After(now) {
+		return p.retry
+	}
+	return now.Add(retrySoon)
+}
+
 // land takes in what was read.
 func (p *piece) land(l landed) {
 	p.drop()
 	p.reading = false
-	if p.failed = l.records == nil; p.failed {
-		p.retry, p.wanted = l.at.Add(retryRead), true
+	if l.records == nil {
+		p.waited = longer(p.waited)
+		p.retry, p.wanted = l.at.Add(p.waited), true
 		return
 	}
+	p.waited = 0
 	p.offset, p.answer, p.records, p.give = l.offset, l.answer, l.records, l.give
 }
 
@@ -164,7 +184,7 @@ func (w *elsewhere) fill(ctx context.Context, reads *sync.WaitGroup, s *fetchSes
 	}
 	p.wanted, p.reading = false, true
 	topic, name := f.led.ID()
-	r := reading{elsewhere: w, led: f.led, answer: *a, again: p.failed,
+	r := reading{elsewhere: w, led: f.led, answer: *a, late: longer(p.waited) == retryRead && p.waited < retryRead,
 		lackingPiece: lackingPiece{topic: topic, name: name, offset: f.at.Offset, max: min(max(f.at.MaxBytes, 1), maxPiece)}}
 	reads.Go(func() {
 		defer func() { <-w.slots }()
@@ -180,7 +200,7 @@ type reading struct {
 	lackingPiece
 	led    *lead.Partition
 	answer lead.Answer
-	again  bool // the last one failed as well, which is not logged twice
+	late   bool // when it fails it has failed for long, which is said once
 }
 
 // read tries the replicas that hold it one after the other, then the source.
@@ -189,7 +209,7 @@ func (r *reading) read(ctx context.Context) landed {
 	held := int64(r.max)
 	if err := r.memory.take(ctx, held); err == nil {
 		out.records, err = r.find(ctx)
-		if err != nil && !r.again && ctx.Err() == nil {
+		if err != nil && r.late && ctx.Err() == nil {
 			r.server.cfg.Logger.Warn("a follower needs records that nobody gives", "topic", r.name.Topic, "partition", r.name.Partition,
 				"offset", r.offset, "error", err)
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -251,6 +253,70 @@ func TestReadElsewhereFails(t *testing.T) {
 			t.Errorf("asked %v, %d bytes", l.asked, g.size)
 		}
 		l.client.reads.Wait()
+	})
+}
+
+// TestReadWhileParked: a replica that gives the records a little later, as it has to hear
+// first that they are committed, keeps a parked fetch waiting no longer than that.
+func TestReadWhileParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLacker(t, 1)
+		ours, theirs := net.Pipe()
+		l.client.conn = ours
+		l.server.cfg.FrameTimeout = time.Second
+		const hears = 50 * time.Millisecond
+		began := time.Now()
+		l.answer = func(_ int32, p lackingPiece) ([]byte, error) {
+			if time.Since(began) < hears {
+				return nil, nil
+			}
+			return tenths(p.offset), nil
+		}
+		served := make(chan error, 1)
+		go func() {
+			served <- l.client.serve(t.Context(), header{version: 17}, l.session, fetchTerms{deadline: began.Add(10 * time.Second), least: 1, most: 1 << 20})
+		}()
+		got, err := readRequest(t.Context(), theirs, 1<<20, newBudget(1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 3*hears || len(got.bytes) < len(tenths(0))/2 {
+			t.Errorf("%d bytes after %v", len(got.bytes), took)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		l.client.reads.Wait()
+		l.session.close()
+	})
+}
+
+// TestReadIsTriedLessOften: one that fails for long is not asked for at every turn, and it
+// is said once.
+func TestReadIsTriedLessOften(t *testing.T) {
+	var waits []time.Duration
+	for wait := time.Duration(0); len(waits) < 8; waits = append(waits, wait) {
+		wait = longer(wait)
+	}
+	const ms = time.Millisecond
+	if want := []time.Duration{20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, 1000 * ms, 1000 * ms}; !slices.Equal(waits, want) {
+		t.Errorf("%v", waits)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := startLacker(t, 1)
+		var said bytes.Buffer
+		l.server.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		l.answer = func(int32, lackingPiece) ([]byte, error) { return nil, nil }
+		for began := time.Now(); time.Since(began) < 10*time.Second; {
+			l.gather()
+			synctest.Wait()
+			time.Sleep(5 * time.Millisecond) // of the bubble's clock
+		}
+		if n := bytes.Count(said.Bytes(), []byte("\n")); n != 1 || len(l.asked) > 2*16 {
+			t.Errorf("said %d times, asked %d times:\n%s", n, len(l.asked), &said)
+		}
+		l.client.reads.Wait()
+		l.session.close()
 	})
 }
 

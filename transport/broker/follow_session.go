@@ -68,6 +68,7 @@ type fetchSession struct {
 	watcher *lead.Watcher
 	taken   []*lead.Partition
 	landed  landing
+	retry   time.Time // when one of the last look wants to be looked at again; zero never
 
 	gone chan struct{} // closed when the follower has begun anew
 
@@ -220,7 +221,7 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 	}
 	s.collect()
 	queue := s.queue
-	s.queue = s.spare[:0]
+	s.queue, s.retry = s.spare[:0], time.Time{}
 	var back []*followed
 	for _, f := range queue {
 		if s.parts[f.fetchKey] != f { // forgotten
@@ -234,6 +235,11 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 		}
 		f.named = false
 		e := look(f, max(room, 1), first)
+		if f.piece.wanted {
+			if at := f.piece.due(f.at.Now); s.retry.IsZero() || at.Before(s.retry) {
+				s.retry = at
+			}
+		}
 		switch {
 		case e.size > 0 || e.code != 0 || e.diverges():
 			back = append(back, f)
