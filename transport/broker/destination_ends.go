@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -204,29 +205,28 @@ func (d *Destination) ready(ctx context.Context, hs []*holding) []error {
 			led.Ignore(watcher)
 		}
 	}()
+	open := make([]int, len(hs))
+	for k := range open {
+		open[k] = k
+	}
 	for deadline := time.Now().Add(patience); ; {
-		waiting := 0
-		for k, h := range hs {
-			led, err := h.lead()
-			if err == nil {
-				if !seen[led] {
-					seen[led] = true
-					led.Observe(watcher)
-				}
-				s := led.State()
-				if s.Phase != lead.Leading {
-					err = fmt.Errorf("%v: %w: replicas have not said how far they are: %s", h.name, cluster.ErrUnavailable, saidBy(s))
-				}
-				if s.Disputed {
-					d.settle(ctx, h, led, s)
-				}
-			}
+		open = slices.DeleteFunc(open, func(k int) bool {
+			led, err := hs[k].lead()
 			if errs[k] = err; err != nil {
-				waiting++
+				return false
 			}
-		}
-		if waiting == 0 || ctx.Err() != nil || !time.Now().Before(deadline) {
-			return errs
+			if !seen[led] {
+				seen[led] = true
+				led.Observe(watcher)
+			}
+			s := led.State()
+			if s.Disputed {
+				d.settle(ctx, hs[k], led, s)
+			}
+			return s.Phase == lead.Leading
+		})
+		if len(open) == 0 || ctx.Err() != nil || !time.Now().Before(deadline) {
+			break
 		}
 		watcher.Take(nil)
 		select {
@@ -235,6 +235,12 @@ func (d *Destination) ready(ctx context.Context, hs []*holding) []error {
 		case <-ctx.Done():
 		}
 	}
+	for _, k := range open {
+		if led, err := hs[k].lead(); err == nil {
+			errs[k] = fmt.Errorf("%v: %w: replicas have not said how far they are: %s", hs[k].name, cluster.ErrUnavailable, saidBy(led.State()))
+		}
+	}
+	return errs
 }
 
 // stepLook is how often it is looked whether we lead what we wait for.
