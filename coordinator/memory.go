@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -22,6 +23,7 @@ type Memory struct {
 type memoryMirror struct {
 	records map[cluster.Partition]Record
 	intents map[string]Intent
+	notes   map[string][]byte
 	// watchers hold at most one piece each, which grows until it is taken; sends
 	// are made under the lock only, so they never block.
 	watchers map[chan []Intent]struct{}
@@ -33,7 +35,7 @@ func NewMemory() *Memory {
 }
 
 // SetFault makes the store fail for tests: fault is asked before each operation
-// ("load", "save" for each record, "delete", "intent", "watch", "define"), under the
+// ("load", "save" for each record, "delete", "intent", "watch", "define", "note"), under the
 // store's lock, and its error is answered instead of doing it. nil ends that.
 func (m *Memory) SetFault(fault func(op string, rec Record) error) {
 	m.mu.Lock()
@@ -58,6 +60,7 @@ func (m *Memory) open(mirror string) *memoryMirror {
 		mm = &memoryMirror{
 			records:  map[cluster.Partition]Record{},
 			intents:  map[string]Intent{},
+			notes:    map[string][]byte{},
 			watchers: map[chan []Intent]struct{}{},
 		}
 		m.mirrors[mirror] = mm
@@ -220,4 +223,44 @@ func (m *Memory) Positions(ctx context.Context, source string, partitions []clus
 		}
 	}
 	return AnswerPositions(records, source, partitions), nil
+}
+
+// Notes implements Notes.
+func (m *Memory) Notes(ctx context.Context, mirror string) (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "load", Record{}); err != nil {
+		return nil, err
+	}
+	all := make(map[string][]byte)
+	for key, v := range m.open(mirror).notes {
+		all[key] = slices.Clone(v)
+	}
+	return all, nil
+}
+
+// SwapNotes implements Notes.
+func (m *Memory) SwapNotes(ctx context.Context, mirror string, was, now map[string][]byte) (refused []string, err error) {
+	was, now, err = CompactNotes(was, now)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check(ctx, "note", Record{}); err != nil {
+		return nil, err
+	}
+	notes := m.open(mirror).notes
+	for key, v := range now {
+		switch stands := notes[key]; {
+		case !bytes.Equal(stands, was[key]):
+			refused = append(refused, key)
+		case v == nil:
+			delete(notes, key)
+		default:
+			notes[key] = v
+		}
+	}
+	slices.Sort(refused)
+	return refused, nil
 }

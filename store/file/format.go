@@ -25,8 +25,10 @@ var (
 )
 
 const (
-	formatName    = "clustermirror-state"
-	formatVersion = 1
+	formatName = "clustermirror-state"
+	// formatVersion is that of files with notes; those without are of version 1, which
+	// earlier versions of this library read.
+	formatVersion = 2
 )
 
 // header is the first line.
@@ -48,6 +50,7 @@ const (
 	definitionLine = `{"definition":`
 	recordLine     = `{"record":`
 	intentLine     = `{"intent":`
+	noteLine       = `{"note":`
 )
 
 func newChecksum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
@@ -111,10 +114,14 @@ func encode(w io.Writer, mirror string, s *state) error {
 	}
 	sum := newChecksum()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 256<<10)
-	if err := writeLine(out, header{Format: formatName, Version: formatVersion, Mirror: mirror, Revision: s.revision}); err != nil {
+	version := 1
+	if len(s.notes) > 0 {
+		version = formatVersion
+	}
+	if err := writeLine(out, header{Format: formatName, Version: version, Mirror: mirror, Revision: s.revision}); err != nil {
 		return err
 	}
-	lines := len(s.records) + len(s.intents)
+	lines := len(s.records) + len(s.intents) + len(s.notes)
 	if s.definition != nil {
 		lines++
 		out.Write(s.definition.line) // an error of out stays with it until Flush
@@ -124,6 +131,9 @@ func encode(w io.Writer, mirror string, s *state) error {
 	}
 	for _, topic := range slices.Sorted(maps.Keys(s.intents)) {
 		out.Write(s.intents[topic].line)
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.notes)) {
+		out.Write(s.notes[key].line)
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -223,6 +233,15 @@ func (s *state) read(head header, line []byte) error {
 			return fmt.Errorf("intent of topic %q is there twice, or its revision %d is not within 1 and %d", in.Topic, in.Revision, head.Revision)
 		}
 		s.intents[e.value.Topic] = e
+	case bytes.HasPrefix(line, []byte(noteLine)):
+		e, err := readEntry(noteLine, line, validNote)
+		if err != nil {
+			return err
+		}
+		if s.notes[e.value.Key] != nil {
+			return fmt.Errorf("note %q is there twice", e.value.Key)
+		}
+		s.notes[e.value.Key] = e
 	case bytes.HasPrefix(line, []byte(definitionLine)):
 		e, err := readEntry(definitionLine, line, validDefinition)
 		if err != nil {

@@ -65,6 +65,43 @@ func TestFormat(t *testing.T) {
 	}
 }
 
+const noteText = `{"note":{"key":"k","value":{"a":[1]}}}` + "\n"
+
+// TestNoteFormat: a file with notes is of a later version, which earlier libraries refuse.
+func TestNoteFormat(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	s := openAt(t, dir)
+	put := func(was, now string) {
+		t.Helper()
+		refused, err := s.SwapNotes(ctx, "m", map[string][]byte{"k": []byte(was)}, map[string][]byte{"k": []byte(now)})
+		if err != nil || len(refused) > 0 {
+			t.Fatalf("%v, refused %v", err, refused)
+		}
+	}
+	if _, err := s.SwapNotes(ctx, "m", nil, map[string][]byte{"k": []byte(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	put(`1`, `{"a": [1]}`)
+	b, err := os.ReadFile(filepath.Join(dir, fileName("m")))
+	want := `{"format":"clustermirror-state","version":2,"mirror":"m","revision":0}` + "\n" + noteText
+	if body, _, _ := strings.Cut(string(b), `{"lines":`); err != nil || body != want {
+		t.Fatalf("%v, file is\n%s, want\n%s", err, b, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openAt(t, dir)
+	if all, err := s.Notes(ctx, "m"); err != nil || len(all) != 1 || string(all["k"]) != `{"a":[1]}` {
+		t.Fatalf("opened again: %s, %v", all, err)
+	}
+	if _, err := s.SwapNotes(ctx, "m", map[string][]byte{"k": []byte(`{"a":[1]}`)}, map[string][]byte{"k": nil}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName("m"))); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a mirror without state has a file: %v", err)
+	}
+}
+
 const sampleCRC = "7ec979a6"
 
 // damage is a change to the sample, and what Open has to say of it.
@@ -94,7 +131,7 @@ func TestDamage(t *testing.T) {
 		{"a line is missing", strings.Replace(text, lines[2], "", 1), ErrCorrupt, "checksum is"},
 		{"two files in one", text + text, ErrCorrupt, "checksum is"},
 		{"something follows", text + "\n", ErrCorrupt, "ends without"},
-		{"a later version", strings.Replace(text, `"version":1`, `"version":2`, 1), ErrNewer, "format version 2, this library knows 1"},
+		{"a later version", strings.Replace(text, `"version":1`, `"version":3`, 1), ErrNewer, "format version 3, this library knows 2"},
 		{"a later version of a record", signed(strings.Replace(body, `{"v":1,`, `{"v":2,`, 1)), ErrNewer, "line 3: record version 2"},
 		{"version zero", signed(strings.Replace(body, `"version":1`, `"version":0`, 1)), ErrCorrupt, "version 0"},
 		{"revision below zero", signed(strings.Replace(body, `"revision":12`, `"revision":-1`, 1)), ErrCorrupt, "revision -1"},
@@ -105,6 +142,8 @@ func TestDamage(t *testing.T) {
 		{"an intent above the revision", signed(strings.Replace(body, `"revision":9`, `"revision":13`, 1)), ErrCorrupt, "revision 13"},
 		{"an unknown state", signed(strings.Replace(body, `"MIRRORING"`, `"SLEEPING"`, 1)), ErrCorrupt, `state "SLEEPING"`},
 		{"an unknown desired state", signed(strings.Replace(body, `"PAUSED"`, `"GONE"`, 1)), ErrCorrupt, `desired state "GONE"`},
+		{"a note twice", signed(body + noteText + noteText), ErrCorrupt, `line 7: note "k" is there twice`},
+		{"a note without a value", signed(body + `{"note":{"key":"k"}}` + "\n"), ErrCorrupt, "line 6: note without"},
 		{"an unknown line", signed(body + "{\"other\":{}}\n"), ErrCorrupt, "line 6: begins with"},
 		{"a line without its brace", signed(strings.Replace(body, "]}}\n", "]}]\n", 1)), ErrCorrupt, "line 3: line does not end"},
 		{"another mirror's file", signed(strings.Replace(without(lines[1]), `"A to b"`, `"c"`, 1)), ErrCorrupt, `is the file of mirror "c", which is named mirror-c.json`},

@@ -17,6 +17,7 @@ type entry[T any] struct {
 type state struct {
 	records    map[cluster.Partition]*entry[coordinator.Record]
 	intents    map[string]*entry[coordinator.Intent]
+	notes      map[string]*entry[note]
 	definition *entry[coordinator.Definition]
 	revision   int64
 }
@@ -25,11 +26,15 @@ func newState() *state {
 	return &state{
 		records: map[cluster.Partition]*entry[coordinator.Record]{},
 		intents: map[string]*entry[coordinator.Intent]{},
+		notes:   map[string]*entry[note]{},
 	}
 }
 
 func (s *state) clone() *state {
-	return &state{records: maps.Clone(s.records), intents: maps.Clone(s.intents), definition: s.definition, revision: s.revision}
+	return &state{
+		records: maps.Clone(s.records), intents: maps.Clone(s.intents), notes: maps.Clone(s.notes),
+		definition: s.definition, revision: s.revision,
+	}
 }
 
 // draft is the state as it will be, and where it differs from what is stored.
@@ -38,6 +43,7 @@ type draft struct {
 	touched struct {
 		records map[cluster.Partition]struct{}
 		intents map[string]struct{}
+		notes   map[string]struct{}
 		other   bool // definition or revision
 	}
 	said []coordinator.Intent // intents that were given a revision, in order
@@ -53,12 +59,13 @@ func newDraft(stored *state) *draft {
 func (d *draft) forget() {
 	d.touched.records = map[cluster.Partition]struct{}{}
 	d.touched.intents = map[string]struct{}{}
+	d.touched.notes = map[string]struct{}{}
 	d.touched.other = false
 	d.said = nil
 }
 
 func (d *draft) changed() bool {
-	return d.touched.other || len(d.touched.records)+len(d.touched.intents) > 0
+	return d.touched.other || len(d.touched.records)+len(d.touched.intents)+len(d.touched.notes) > 0
 }
 
 // setRecord writes a record, or forgets it (nil).
@@ -71,6 +78,12 @@ func (d *draft) setRecord(p cluster.Partition, e *entry[coordinator.Record]) {
 func (d *draft) setIntent(topic string, e *entry[coordinator.Intent]) {
 	set(d.intents, topic, e)
 	d.touched.intents[topic] = struct{}{}
+}
+
+// setNote writes a note, or forgets it (nil).
+func (d *draft) setNote(key string, e *entry[note]) {
+	set(d.notes, key, e)
+	d.touched.notes[key] = struct{}{}
 }
 
 func (d *draft) setDefinition(e *entry[coordinator.Definition]) {
@@ -89,6 +102,9 @@ func (d *draft) settle(stored *state, written bool) {
 	}
 	for topic := range d.touched.intents {
 		set(to.intents, topic, from.intents[topic])
+	}
+	for key := range d.touched.notes {
+		set(to.notes, key, from.notes[key])
 	}
 	to.definition, to.revision = from.definition, from.revision
 	d.forget()

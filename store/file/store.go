@@ -44,6 +44,7 @@ var (
 	_ coordinator.Store       = (*Store)(nil)
 	_ coordinator.Definitions = (*Store)(nil)
 	_ coordinator.Positions   = (*Store)(nil)
+	_ coordinator.Notes       = (*Store)(nil)
 )
 
 // mirror is one mirror's part of the store.

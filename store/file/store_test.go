@@ -3,6 +3,7 @@ package file
 import (
 	"testing"
 
+	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/store/storetest"
 )
 
@@ -25,4 +26,8 @@ func TestReopen(t *testing.T) {
 		dir := t.TempDir()
 		return func(t *testing.T) storetest.Handle { return openAt(t, dir) }
 	})
+}
+
+func TestNotes(t *testing.T) {
+	storetest.Notes(t, func(t *testing.T) []coordinator.Notes { return []coordinator.Notes{openAt(t, t.TempDir())} })
 }

@@ -97,7 +97,7 @@ func (s *Store) writeGroup(m *mirror, group []*write) {
 // the old state is in the file, or, where only the last sync has failed, the new one.
 func (s *Store) writeFile(mirror string, st *state) error {
 	name := fileName(mirror)
-	if len(st.records)+len(st.intents) == 0 && st.definition == nil && st.revision == 0 {
+	if len(st.records)+len(st.intents)+len(st.notes) == 0 && st.definition == nil && st.revision == 0 {
 		if err := s.disk.remove(name); err != nil {
 			return fmt.Errorf("remove state file: %w", err)
 		}

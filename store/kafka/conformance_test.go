@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/store/storetest"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -54,6 +55,12 @@ func conform(t *testing.T, bootstrap []string) {
 		},
 		"reopen": func(t *testing.T) { storetest.Reopen(t, place) },
 		"second": func(t *testing.T) { storetest.Second(t, place) },
+		"notes": func(t *testing.T) {
+			storetest.Notes(t, func(t *testing.T) []coordinator.Notes {
+				topic := unique()
+				return []coordinator.Notes{openAt(t, bootstrap, topic), openAt(t, bootstrap, topic)}
+			})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

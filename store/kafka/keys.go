@@ -15,23 +15,30 @@ const (
 	kindRecord     = "record"
 	kindDefinition = "definition"
 	kindIntent     = "intent"
+	kindNote       = "note"
 )
 
-// slot is a place that holds one value: the record of a partition, or the
-// definition of a mirror.
+// slot is a place that holds one value: the record of a partition, the definition of a
+// mirror, or a note.
 type slot struct {
 	mirror     string
 	partition  cluster.Partition // of a record
 	definition bool
+	note       string // key of a note, not empty
 }
 
 func recordSlot(mirror string, p cluster.Partition) slot { return slot{mirror: mirror, partition: p} }
 
 func definitionSlot(mirror string) slot { return slot{mirror: mirror, definition: true} }
 
+func noteSlot(mirror, key string) slot { return slot{mirror: mirror, note: key} }
+
 func (s slot) kind() string {
-	if s.definition {
+	switch {
+	case s.definition:
 		return kindDefinition
+	case s.note != "":
+		return kindNote
 	}
 	return kindRecord
 }
@@ -44,8 +51,8 @@ func PartitionOf(mirror string, p cluster.Partition, partitions int32) int32 {
 }
 
 // MirrorPartitionOf is the partition of the state topic that holds a mirror's
-// definition and all its intents: FNV-1a (32 bits) of the mirror's name modulo the
-// number of partitions.
+// definition, all its intents and its notes: FNV-1a (32 bits) of the mirror's name
+// modulo the number of partitions.
 func MirrorPartitionOf(mirror string, partitions int32) int32 { return spread(mirror, partitions) }
 
 func spread(text string, partitions int32) int32 {
@@ -55,10 +62,10 @@ func spread(text string, partitions int32) int32 {
 }
 
 func (s slot) home(partitions int32) int32 {
-	if s.kind() == kindDefinition {
-		return MirrorPartitionOf(s.mirror, partitions)
+	if s.kind() == kindRecord {
+		return PartitionOf(s.mirror, s.partition, partitions)
 	}
-	return PartitionOf(s.mirror, s.partition, partitions)
+	return MirrorPartitionOf(s.mirror, partitions)
 }
 
 // key is a parsed key. Values in slots have keys that nobody else ever writes: the
@@ -78,8 +85,11 @@ func escape(s string) string { return url.PathEscape(s) }
 
 func (s slot) key(turn int64, token string) string {
 	parts := []string{s.kind(), escape(s.mirror)}
-	if s.kind() == kindRecord {
+	switch s.kind() {
+	case kindRecord:
 		parts = append(parts, escape(s.partition.Topic), strconv.Itoa(int(s.partition.Partition)))
+	case kindNote:
+		parts = append(parts, escape(s.note))
 	}
 	return strings.Join(append(parts, strconv.FormatInt(turn, 10), token), "/")
 }
@@ -92,7 +102,7 @@ func intentKey(mirror, topic string) string {
 // a later version's, which are left alone.
 func parseKey(text string) (k key, err error) {
 	parts := strings.Split(text, "/")
-	want := map[string]int{kindRecord: 6, kindDefinition: 4, kindIntent: 3}[parts[0]]
+	want := map[string]int{kindRecord: 6, kindDefinition: 4, kindIntent: 3, kindNote: 5}[parts[0]]
 	if len(parts) != want {
 		return key{}, errKey
 	}
@@ -106,6 +116,10 @@ func parseKey(text string) (k key, err error) {
 		k.topic, err = url.PathUnescape(parts[2])
 	case kindRecord:
 		k.slot.partition, err = parsePartition(parts[2], parts[3])
+	case kindNote:
+		if k.slot.note, err = url.PathUnescape(parts[2]); k.slot.note == "" {
+			return key{}, errKey
+		}
 	}
 	if err == nil && k.kind != kindIntent {
 		k.token = parts[want-1]

@@ -22,6 +22,7 @@ var (
 	_ coordinator.Store       = (*Store)(nil)
 	_ coordinator.Definitions = (*Store)(nil)
 	_ coordinator.Positions   = (*Store)(nil)
+	_ coordinator.Notes       = (*Store)(nil)
 )
 
 // Store keeps the state of mirrors in a compacted topic. It is safe for concurrent

@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/coordinator"
 )
@@ -60,6 +61,22 @@ func decodeIntent(b []byte, offset int64) (coordinator.Intent, error) {
 	return in, nil
 }
 
+// encodeNote takes a JSON document as it is: a reader finds the same bytes.
+func encodeNote(note []byte) []byte {
+	return slices.Concat([]byte(`{"v":1,"note":`), note, []byte("}"))
+}
+
+func decodeNote(b []byte) ([]byte, error) {
+	var s struct {
+		Version int             `json:"v"`
+		Note    json.RawMessage `json:"note"`
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, err
+	}
+	return s.Note, checkVersion(s.Version)
+}
+
 func checkVersion(v int) error {
 	if v != valueVersion {
 		return fmt.Errorf("value version %d is not known (this library writes %d)", v, valueVersion)
@@ -77,6 +94,7 @@ type value struct {
 
 	record     coordinator.Record
 	definition coordinator.Definition
+	note       []byte
 	err        error
 }
 
@@ -90,10 +108,15 @@ func (v *value) read(kind string) {
 	}
 	if len(v.raw) <= 2*len(grave) && json.Unmarshal(v.raw, &probe) == nil && probe.Deleted {
 		v.deleted = true
-	} else if kind == kindDefinition {
-		v.definition, v.err = decodeDefinition(v.raw)
 	} else {
-		v.err = json.Unmarshal(v.raw, &v.record)
+		switch kind {
+		case kindDefinition:
+			v.definition, v.err = decodeDefinition(v.raw)
+		case kindNote:
+			v.note, v.err = decodeNote(v.raw)
+		default:
+			v.err = json.Unmarshal(v.raw, &v.record)
+		}
 	}
 	if v.err != nil {
 		v.err = fmt.Errorf("value of %s cannot be read: %w", v.key, v.err)

@@ -39,6 +39,7 @@ type part struct {
 type mirrorView struct {
 	records    map[cluster.Partition]*value
 	definition *value
+	notes      map[string]*value
 	intents    map[string]coordinator.Intent
 	watchers   map[chan []coordinator.Intent]struct{}
 	changed    []coordinator.Intent // not given to the watchers yet
@@ -76,6 +77,7 @@ func (v *view) mirror(name string) *mirrorView {
 	if m == nil {
 		m = &mirrorView{
 			records:  map[cluster.Partition]*value{},
+			notes:    map[string]*value{},
 			intents:  map[string]coordinator.Intent{},
 			watchers: map[chan []coordinator.Intent]struct{}{},
 		}
@@ -86,16 +88,7 @@ func (v *view) mirror(name string) *mirrorView {
 
 // get gives what stands in a slot, graves included; nil when nothing ever did.
 func (v *view) get(s slot) *value {
-	m := v.mirrors[s.mirror]
-	var got *value
-	switch {
-	case m == nil:
-		return nil
-	case s.kind() == kindDefinition:
-		got = m.definition
-	default:
-		got = m.records[s.partition]
-	}
+	got := v.peek(s)
 	if got != nil {
 		got.read(s.kind())
 	}
@@ -107,6 +100,10 @@ func (v *view) set(s slot, to *value) {
 	switch {
 	case s.kind() == kindDefinition:
 		m.definition = to
+	case s.kind() == kindNote && to == nil:
+		delete(m.notes, s.note)
+	case s.kind() == kindNote:
+		m.notes[s.note] = to
 	case to == nil:
 		delete(m.records, s.partition)
 	default:
@@ -187,8 +184,11 @@ func (v *view) peek(s slot) *value {
 	if m == nil {
 		return nil
 	}
-	if s.kind() == kindDefinition {
+	switch s.kind() {
+	case kindDefinition:
 		return m.definition
+	case kindNote:
+		return m.notes[s.note]
 	}
 	return m.records[s.partition]
 }
@@ -261,6 +261,7 @@ func (v *view) forget(n int32) {
 		}
 		if MirrorPartitionOf(name, v.partitions()) == n {
 			m.definition = nil
+			clear(m.notes)
 			clear(m.intents)
 		}
 	}
