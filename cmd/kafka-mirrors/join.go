@@ -34,12 +34,19 @@ type joinFlags struct {
 	controllers []string
 }
 
-// register: state is the folder when none is given.
-func (f *joinFlags) register(c *cobra.Command, state string) {
+// inRun and inTruncate say what --join-state is for, and when it is not given.
+const (
+	folderOfRun = "kafka-mirrors-joined"
+	inRun       = "`folder` for who we are as a broker, and which topics are ours; for one process at a time\n(default: the place of --state, which processes may share, or " + folderOfRun + " when that is memory)"
+	inTruncate  = "`folder` for who we are as a broker, and which cuts are under way; for one process at a time"
+)
+
+// register: state is the folder when none is given, purpose what it is for.
+func (f *joinFlags) register(c *cobra.Command, state, purpose string) {
 	c.Flags().StringVar(&f.ids, "join", "", "become a broker of the destination, with the first free id of `FIRST-LAST`; none of\nthem may be a real broker's or controller's")
 	c.Flags().StringArrayVar(&f.listeners, "join-listener", nil, "how brokers and clients reach us, `NAME=PROTOCOL://host:port` as the listener of that name\nhas it at real brokers; repeated for each, that between brokers first")
 	c.Flags().StringVar(&f.bind, "join-bind", "", "`address` of this machine to accept at, with the ports of --join-listener (default: all)")
-	c.Flags().StringVar(&f.state, "join-state", state, "`folder` for who we are as a broker, and which topics are ours; for one process at a time")
+	c.Flags().StringVar(&f.state, "join-state", state, purpose)
 	c.Flags().StringSliceVar(&f.controllers, "join-controllers", nil, "the destination's controllers, `host:port[,...]` (default: its brokers are asked)")
 }
 
@@ -78,9 +85,6 @@ func (f *joinFlags) config() (broker.Config, error) {
 	}
 	if len(f.listeners) == 0 {
 		bad("--join-listener: --join needs that between brokers at least")
-	}
-	if f.state == "" {
-		bad("--join-state: names no folder")
 	}
 	cfg.Controllers = slices.Clone(f.controllers)
 	return cfg, errors.Join(errs...)
@@ -121,20 +125,30 @@ func parseListener(text string) (broker.Listener, error) {
 // joining is a destination that joins, and what it holds on to.
 type joining struct {
 	destination *broker.Destination
-	files       *broker.Files
+	files       *broker.Files // nil: the state store is used
+	keeper      keeper
 	listeners   []net.Listener
 }
 
+// keeper keeps who we are, and which topics are ours.
+type keeper interface {
+	Identities() broker.Identities
+	Overrides() broker.Overrides
+}
+
 // claim takes the folder and the ports, and says who we are to the cluster to which
-// reached is the way.
-func (f *joinFlags) claim(reached kafka.Config) (*joining, broker.Config, error) {
+// reached is the way. Without a folder shared keeps that.
+func (f *joinFlags) claim(reached kafka.Config, shared keeper) (*joining, broker.Config, error) {
 	cfg, err := f.config()
 	if err != nil {
 		return nil, cfg, err
 	}
-	j := &joining{}
-	if j.files, err = broker.OpenFiles(f.state); err != nil {
-		return nil, cfg, fmt.Errorf("--join-state: %w", err)
+	j := &joining{keeper: shared}
+	if f.state != "" {
+		if j.files, err = broker.OpenFiles(f.state); err != nil {
+			return nil, cfg, fmt.Errorf("--join-state: %w", err)
+		}
+		j.keeper = j.files
 	}
 	for _, l := range cfg.Listeners {
 		at, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(int(l.Port))))
@@ -144,18 +158,18 @@ func (f *joinFlags) claim(reached kafka.Config) (*joining, broker.Config, error)
 		j.listeners = append(j.listeners, at)
 	}
 	cfg.Bootstrap, cfg.TLS, cfg.SASL, cfg.Dial = reached.Bootstrap, reached.TLS, reached.SASL, reached.Dial
-	cfg.Identities = j.files.Identities()
+	cfg.Identities = j.keeper.Identities()
 	return j, cfg, nil
 }
 
 // open makes the destination. admin is it as a client sees it.
-func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, logger *slog.Logger) (*joining, error) {
-	j, cfg, err := f.claim(reached)
+func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, shared keeper, logger *slog.Logger) (*joining, error) {
+	j, cfg, err := f.claim(reached, shared)
 	if err != nil {
 		return nil, err
 	}
 	j.destination, err = broker.NewDestination(broker.DestinationConfig{
-		Membership: cfg, Listeners: j.listeners, Admin: admin, Overrides: j.files.Overrides(), Logger: logger,
+		Membership: cfg, Listeners: j.listeners, Admin: admin, Overrides: j.keeper.Overrides(), Logger: logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
@@ -170,6 +184,9 @@ func (j *joining) Close() error {
 	}
 	for _, l := range j.listeners {
 		l.Close() // closed already where it was served
+	}
+	if j.files == nil {
+		return nil
 	}
 	return j.files.Close()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/transport/broker"
 )
 
 // freePort is one that nobody listens at.
@@ -30,7 +31,7 @@ func TestRealJoined(t *testing.T) {
 	a, b := from.Bootstrap()[0], to.Bootstrap()[0]
 	leg := func(name, source, destination string) []string {
 		return []string{"run", "--name", name, "--source", source, "--destination", destination, "--topics", ".*", "--state", "kafka",
-			"--salvage", filepath.Join(t.TempDir(), "salvage"), "--join", "100-102", "--join-state", filepath.Join(t.TempDir(), "joined"),
+			"--salvage", filepath.Join(t.TempDir(), "salvage"), "--join", "100-102",
 			"--join-bind", "127.0.0.1", "--join-listener", fmt.Sprint("INTERNAL=PLAINTEXT://127.0.0.1:", freePort(t)),
 			"--join-listener", fmt.Sprint("CLIENT=PLAINTEXT://127.0.0.1:", freePort(t))}
 	}
@@ -40,8 +41,12 @@ func TestRealJoined(t *testing.T) {
 	consume(t, b, "orders", 0, 500)
 	c.stop(t)
 	produce(t, a, "orders", 0, 100, "second")
+	first := whoWeAre(t, b, "a-to-b")
 	c = start(t, 0, there...) // the same broker again
 	consume(t, b, "orders", 0, 600)
+	if now := whoWeAre(t, b, "a-to-b"); now.Identity != first.Identity || now.Holder == "" || first.Holder != "" {
+		t.Errorf("it was %+v and is %+v", first, now)
+	}
 	intend(t, stateAt(t, b, ""), "a-to-b", coordinator.WantStopped)
 	c.shows(t, "1 topic, 2 STOPPED")
 	c.stop(t)
@@ -59,4 +64,14 @@ func TestRealJoined(t *testing.T) {
 	}
 	equalTopics(t, a, b)
 	produce(t, a, "orders", 0, 1, "open")
+}
+
+// whoWeAre is the identity that stands in the state topic.
+func whoWeAre(t *testing.T, bootstrap, mirror string) broker.Kept {
+	t.Helper()
+	all, err := broker.NewShared(stateAt(t, bootstrap, ""), mirror).Identities().All(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("identities %+v, %v", all, err)
+	}
+	return all[0]
 }

@@ -31,7 +31,6 @@ func TestJoinFlags(t *testing.T) {
 		"port is not a number": {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
 		"is not host:port":     {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a"}},
 		"is not NAME=":         {ids: "1", state: "x", listeners: []string{"a:1"}},
-		"names no folder":      {ids: "1", listeners: f.listeners},
 	} {
 		if _, err := f.config(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", f, err, want)

@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/topics"
+	"github.com/clustermirror/mirror/transport/broker"
 	"github.com/clustermirror/mirror/transport/kafka"
 )
 
@@ -81,7 +83,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
 	f.state.register(c)
 	f.policy.register(c)
-	f.join.register(c, "kafka-mirrors-joined")
+	f.join.register(c, "", inRun)
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
@@ -148,7 +150,7 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 	}
 	opts.Store, opts.Positions = o.stores.state, o.stores.peers
 	if f.join.on() {
-		if o.joining, err = f.join.open(o.clusters[1], destination, logger); err != nil {
+		if o.joining, err = f.join.open(o.clusters[1], destination, f.sharedPlace(o.stores), logger); err != nil {
 			return nil, errors.Join(failed(err), o.Close())
 		}
 	}
@@ -157,6 +159,19 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
+}
+
+// sharedPlace keeps who we are as a broker in the place of --state. That it is forgotten
+// with the process would not do: then there is a folder.
+func (f *runFlags) sharedPlace(s *stores) keeper {
+	notes, ok := s.state.(coordinator.Notes)
+	if f.join.state == "" && !ok {
+		f.join.state = folderOfRun
+	}
+	if !ok {
+		return nil
+	}
+	return broker.NewShared(notes, f.name)
 }
 
 // options are those of the mirror but for its stores. What the flags say of the

@@ -81,7 +81,7 @@ or a configuration file is wrong.`,
 	c.Flags().Int64Var(&f.offset, "offset", -1, "the first `offset` that goes")
 	c.Flags().StringVar(&f.salvage, "salvage", "", "`folder` for what goes, as log segments: truncate/topic-partition/offset.log")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would go, and change nothing")
-	f.join.register(c, "kafka-mirrors-truncate")
+	f.join.register(c, "kafka-mirrors-truncate", inTruncate)
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().SortFlags = false
 	return c
@@ -103,6 +103,9 @@ func (f *truncateFlags) check() error {
 	if !f.join.on() {
 		bad("--join: is needed")
 	}
+	if f.join.state == "" {
+		bad("--join-state: names no folder")
+	}
 	_, err := f.join.config()
 	return errors.Join(errors.Join(errs...), err)
 }
@@ -114,13 +117,13 @@ func (f *truncateFlags) run(ctx context.Context, s streams) error {
 	if err := errors.Join(err, reachErr, f.check()); err != nil {
 		return err
 	}
-	j, membership, err := f.join.claim(reached)
+	j, membership, err := f.join.claim(reached, nil)
 	if err != nil {
 		return failed(err)
 	}
 	defer j.Close()
 	cfg := broker.TruncateConfig{
-		Membership: membership, Listeners: j.listeners, Overrides: j.files.Overrides(), DryRun: f.dryRun, Logger: logger,
+		Membership: membership, Listeners: j.listeners, Overrides: j.keeper.Overrides(), DryRun: f.dryRun, Logger: logger,
 		Salvage: f.keeping(),
 		Progress: func(p cluster.Partition, step broker.TruncateStep) {
 			logger.Info("truncate", "partition", p.String(), "step", step.String())

@@ -51,10 +51,12 @@ type Config struct {
 	Listeners []Listener
 	// Rack of ours. Default: none.
 	Rack string
-	// Identities keeps who we are over restarts.
+	// Identities keeps who we are over restarts. Processes that share one have different
+	// ids, and one goes on in the place of another that is dead.
 	Identities Identities
-	// Name is the key of our identity; processes that run at the same time have
-	// different ones. Default: "joined".
+	// Name tells us from other processes that share the Identities: a process gets the
+	// identity back that it had under this name, at once. Two that live must not have the
+	// same. Default: host:port of the first listener, which only one can have.
 	Name string
 
 	// Ours says which partitions are meant to be on us; what else comes here is a
@@ -62,6 +64,9 @@ type Config struct {
 	// placed on us until after it has been taken off, also after a restart. It must
 	// not block, and is called from several goroutines. Default: none is.
 	Ours func(topic string, id cluster.TopicID, partition int32) bool
+	// recall brings what Ours knows up to date, before something counts as a stray. It may
+	// block for a second. nil: Ours knows.
+	recall func(context.Context)
 
 	// HeartbeatInterval is a fifth of the cluster's broker.session.timeout.ms or
 	// less. Default: 1.5 s.
@@ -133,7 +138,9 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	c.Bootstrap, c.Controllers, c.Listeners = slices.Clone(c.Bootstrap), slices.Clone(c.Controllers), slices.Clone(c.Listeners)
-	c.Name = cmp.Or(c.Name, "joined")
+	if c.Name == "" && len(c.Listeners) > 0 {
+		c.Name = net.JoinHostPort(c.Listeners[0].Host, strconv.Itoa(int(c.Listeners[0].Port)))
+	}
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 1500*time.Millisecond)
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 9*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

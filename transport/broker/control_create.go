@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -112,15 +114,9 @@ func settings(list []cluster.TopicConfig) map[string]string {
 
 // remember stores topics' own settings, and gives what was stored under their names.
 func (c *control) remember(ctx context.Context, own map[string]Own) (map[string]Own, error) {
-	before := make(map[string]Own)
-	for topic := range own {
-		old, ok, err := c.overrides.Load(ctx, topic)
-		if err != nil {
-			return nil, fmt.Errorf("loading own settings of topic %s: %w", topic, err)
-		}
-		if ok {
-			before[topic] = old
-		}
+	before, err := c.overrides.Load(ctx, slices.Collect(maps.Keys(own))...)
+	if err != nil {
+		return nil, fmt.Errorf("loading topics' own settings: %w", err)
 	}
 	if err := c.overrides.Save(ctx, own); err != nil {
 		return nil, fmt.Errorf("storing topics' own settings: %w", err)

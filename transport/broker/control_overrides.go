@@ -28,8 +28,8 @@ type Own map[string]*string
 // overridden until they are put back. It has to outlive the process. Safe for
 // concurrent use.
 type Overrides interface {
-	// Load gives what was saved last; ok is false when there is nothing.
-	Load(ctx context.Context, topic string) (own Own, ok bool, err error)
+	// Load gives what was saved last of topics, without those of which there is nothing.
+	Load(ctx context.Context, topics ...string) (map[string]Own, error)
 	// Save returns when all of it is stored.
 	Save(ctx context.Context, all map[string]Own) error
 	// Delete forgets topics. Nothing to forget is no error.
@@ -46,11 +46,21 @@ type MemoryOverrides struct {
 }
 
 // Load is of Overrides.
-func (m *MemoryOverrides) Load(_ context.Context, topic string) (Own, bool, error) {
+func (m *MemoryOverrides) Load(_ context.Context, topics ...string) (map[string]Own, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own, ok := m.all[topic]
-	return maps.Clone(own), ok, nil
+	return some(m.all, topics), nil
+}
+
+// some are copies of those of topics.
+func some(all map[string]Own, topics []string) map[string]Own {
+	out := make(map[string]Own)
+	for _, topic := range topics {
+		if own, ok := all[topic]; ok {
+			out[topic] = maps.Clone(own)
+		}
+	}
+	return out
 }
 
 // Save is of Overrides.
@@ -130,55 +140,60 @@ func topicConfig(i metalog.Image, topic string) map[string]string {
 // override gives topics the settings of mirrored ones, their own ones being stored
 // before. Topics that have them already cost nothing.
 func (c *control) override(ctx context.Context, topics []string) map[string]error {
-	image, failed := c.m.log.Image(), make(map[string]error)
+	image := c.m.log.Image()
 	save, want := make(map[string]Own), make(map[string][]change)
 	for _, topic := range topics {
-		set := topicConfig(image, topic)
-		changes := toMirrored(set)
-		if len(changes) == 0 {
-			continue
+		if changes := toMirrored(topicConfig(image, topic)); len(changes) > 0 {
+			want[topic] = changes
 		}
-		_, ok, err := c.overrides.Load(ctx, topic)
-		if err != nil {
-			failed[topic] = fmt.Errorf("loading the topic's own settings: %w", err)
-			continue
-		}
-		if want[topic] = changes; !ok {
-			save[topic] = ownOf(set)
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	stored, err := c.overrides.Load(ctx, slices.Collect(maps.Keys(want))...)
+	if err != nil {
+		return failTopics(want, fmt.Errorf("loading the topic's own settings: %w", err))
+	}
+	for topic := range want {
+		if _, ok := stored[topic]; !ok {
+			save[topic] = ownOf(topicConfig(image, topic))
 		}
 	}
 	if len(save) > 0 {
 		if err := c.overrides.Save(ctx, save); err != nil {
-			for topic := range want {
-				failed[topic] = fmt.Errorf("storing the topic's own settings: %w", err)
-			}
-			return failed
+			return failTopics(want, fmt.Errorf("storing the topic's own settings: %w", err))
 		}
 	}
-	maps.Copy(failed, c.configure(ctx, want))
+	return c.configure(ctx, want)
+}
+
+func failTopics[T any](topics map[string]T, err error) map[string]error {
+	failed := make(map[string]error, len(topics))
+	for topic := range topics {
+		failed[topic] = err
+	}
 	return failed
 }
 
 // putBack gives topics their own settings again, and forgets them.
 func (c *control) putBack(ctx context.Context, topics []string) map[string]error {
-	image, failed := c.m.log.Image(), make(map[string]error)
-	want := make(map[string][]change)
-	var known []string
-	for _, topic := range topics {
-		own, ok, err := c.overrides.Load(ctx, topic)
-		if err != nil {
+	image, want := c.m.log.Image(), make(map[string][]change)
+	stored, err := c.overrides.Load(ctx, topics...)
+	if err != nil {
+		failed := make(map[string]error)
+		for _, topic := range topics {
 			failed[topic] = fmt.Errorf("loading the topic's own settings: %w", err)
-			continue
 		}
-		if !ok {
-			continue
-		}
+		return failed
+	}
+	var known []string
+	for topic, own := range stored {
 		known = append(known, topic)
 		if changes := toOwn(topicConfig(image, topic), own); len(changes) > 0 {
 			want[topic] = changes
 		}
 	}
-	maps.Copy(failed, c.configure(ctx, want))
+	failed := c.configure(ctx, want)
 	done := slices.DeleteFunc(known, func(topic string) bool { return failed[topic] != nil })
 	if len(done) > 0 {
 		if err := c.overrides.Delete(ctx, done); err != nil {

@@ -149,7 +149,8 @@ func (l *led) createAndNarrow(t *testing.T) {
 	if err := l.control.create(ctx, wanted[1:2])[0]; !errors.Is(err, cluster.ErrTopicExists) {
 		t.Errorf("creating a topic again: %v", err)
 	}
-	if own, ok, _ := l.store.Load(ctx, "mirrored-01"); !ok || *own["min.insync.replicas"] != "2" || own["unclean.leader.election.enable"] != nil {
+	all, _ := l.store.Load(ctx, "mirrored-01")
+	if own := all["mirrored-01"]; own == nil || *own["min.insync.replicas"] != "2" || own["unclean.leader.election.enable"] != nil {
 		t.Errorf("stored of its own: %v", own)
 	}
 }

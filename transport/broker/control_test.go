@@ -309,7 +309,7 @@ func TestRefusals(t *testing.T) {
 				return resp
 			})
 			m, _ := joinFake(t, f, func(c *Config) {
-				c.Identities = &MemoryIdentities{all: map[string]Identity{"joined": {Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{100}}}}
+				c.Identities = &MemoryIdentities{all: map[int32]Kept{100: {Identity: Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{100}}}}}
 				c.Ours = func(string, cluster.TopicID, int32) bool { return true }
 			})
 			if err := m.WaitJoined(within(t, time.Minute)); err != nil {

@@ -150,6 +150,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
+	cfg.Membership.recall = d.recall
 	m, err := New(cfg.Membership)
 	if err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ const tickEvery = 250 * time.Millisecond
 // stopped. Errors are those of Membership.Run, of a listener, and of Overrides. It may
 // be called once.
 func (d *Destination) Run(ctx context.Context) error {
-	if err := d.own.load(ctx); err != nil {
+	if err := d.own.recall(ctx); err != nil {
 		for _, l := range d.cfg.Listeners {
 			l.Close()
 		}

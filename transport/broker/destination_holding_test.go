@@ -203,7 +203,7 @@ func TestOwnTopics(t *testing.T) {
 	probe := &probingOverrides{MemoryOverrides: store}
 	o := newOwnTopics(probe)
 	probe.own = o
-	if err := o.load(ctx); err != nil || !o.has("old") || o.has("new") {
+	if err := o.recall(ctx); err != nil || !o.has("old") || o.has("new") {
 		t.Fatalf("%v, old %v, new %v", err, o.has("old"), o.has("new"))
 	}
 	if err := o.Save(ctx, map[string]Own{"new": {}}); err != nil || !probe.had {
@@ -222,11 +222,45 @@ func TestOwnTopics(t *testing.T) {
 	}
 }
 
+// TestOthersTopics: what other processes store and forget is seen, and what we store
+// meanwhile stays ours.
+func TestOthersTopics(t *testing.T) {
+	ctx, store := t.Context(), new(MemoryOverrides)
+	probe := &probingOverrides{MemoryOverrides: store}
+	o := newOwnTopics(probe)
+	probe.own = o
+	if err := errors.Join(store.Save(ctx, map[string]Own{"a": {}, "b": {}}), o.recall(ctx)); err != nil || !o.has("a") || !o.has("b") {
+		t.Fatalf("%v: a %v, b %v", err, o.has("a"), o.has("b"))
+	}
+	probe.during = func() { // recall is between its reading and its end
+		probe.during = nil
+		if err := o.Save(ctx, map[string]Own{"new": {}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(store.Delete(ctx, []string{"b"}), o.recall(ctx)); err != nil || !o.has("new") {
+		t.Errorf("%v: what was stored meanwhile is ours: %v", err, o.has("new"))
+	}
+	if err := o.recall(ctx); err != nil || !o.has("a") || o.has("b") || !o.has("new") {
+		t.Errorf("%v: a %v, b %v, new %v", err, o.has("a"), o.has("b"), o.has("new"))
+	}
+}
+
+func (p *probingOverrides) Topics(ctx context.Context) ([]string, error) {
+	names, err := p.MemoryOverrides.Topics(ctx)
+	if p.during != nil {
+		p.during()
+	}
+	return names, err
+}
+
 type probingOverrides struct {
 	*MemoryOverrides
 	own *ownTopics
 	had bool
 	err error
+
+	during func() // called when Topics has read
 }
 
 func (p *probingOverrides) Save(ctx context.Context, all map[string]Own) error {

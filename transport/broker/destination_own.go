@@ -5,29 +5,41 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/clustermirror/mirror/internal/metalog"
 )
 
 // ownTopics are the Overrides, and in memory which topics they have: those are ours.
 // A topic is ours from before its settings are stored until they are forgotten, which
-// is around all that is done to its partitions.
+// is around all that is done to its partitions. Other processes may store and forget
+// topics as well: recall looks.
 type ownTopics struct {
 	Overrides
-	mu  sync.RWMutex
-	all map[string]bool
+	mu     sync.RWMutex
+	all    map[string]bool
+	saving int // calls of Save that are under way
+	writes int // calls of Save and Delete that have ended
 }
 
 func newOwnTopics(o Overrides) *ownTopics {
 	return &ownTopics{Overrides: o, all: make(map[string]bool)}
 }
 
-// load reads which topics are stored.
-func (o *ownTopics) load(ctx context.Context) error {
+// recall reads which topics are stored. What is being stored by us meanwhile is ours.
+func (o *ownTopics) recall(ctx context.Context) error {
+	o.mu.RLock()
+	before := o.writes
+	o.mu.RUnlock()
 	names, err := o.Topics(ctx)
 	if err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.saving == 0 && o.writes == before {
+		clear(o.all)
+	}
 	for _, n := range names {
 		o.all[n] = true
 	}
@@ -47,8 +59,13 @@ func (o *ownTopics) Save(ctx context.Context, all map[string]Own) error {
 	for _, n := range before {
 		o.all[n] = true
 	}
+	o.saving++
 	o.mu.Unlock()
 	err := o.Overrides.Save(ctx, all)
+	o.mu.Lock()
+	o.saving--
+	o.writes++
+	o.mu.Unlock()
 	if err != nil { // it may be stored all the same, which load finds then
 		o.drop(before)
 	}
@@ -61,6 +78,9 @@ func (o *ownTopics) Delete(ctx context.Context, topics []string) error {
 	if err == nil {
 		o.drop(topics)
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writes++
 	return err
 }
 
@@ -70,4 +90,40 @@ func (o *ownTopics) drop(topics []string) {
 	for _, n := range topics {
 		delete(o.all, n)
 	}
+}
+
+const (
+	// recallEvery is how often it is looked for what other processes store and forget.
+	recallEvery = 10 * time.Second
+	// recalling bounds a look: the store may be led by ourselves.
+	recalling = time.Second
+)
+
+// recall looks which topics are ours by now, where other processes may have stored some.
+func (d *Destination) recall(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, recalling)
+	defer cancel()
+	if err := d.own.recall(bounded); err != nil && ctx.Err() == nil {
+		d.cfg.Logger.Warn("not known whether there are other topics of ours", "error", err)
+	}
+}
+
+// strange are partitions of a delta that have us for a leader, and are not known to be
+// ours.
+func (d *Destination) strange(image metalog.Image, delta metalog.Delta) []metalog.PartitionID {
+	var out []metalog.PartitionID
+	look := func(id metalog.PartitionID) {
+		if p, ok := image.Partition(id); ok && p.Leader == d.m.Self().Broker && !d.own.has(topicName(image, id)) {
+			out = append(out, id)
+		}
+	}
+	for id := range delta.Partitions {
+		look(id)
+	}
+	if delta.All {
+		for id := range image.Partitions() {
+			look(id)
+		}
+	}
+	return out
 }

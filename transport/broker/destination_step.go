@@ -18,6 +18,7 @@ func (d *Destination) keepStep(ctx context.Context) error {
 	var opening sync.WaitGroup
 	defer opening.Wait()
 	version, self, moved := uint64(0), int32(-1), false
+	recalled := time.Now()
 	for next := time.Now().Add(tickEvery); ctx.Err() == nil; {
 		bounded, cancel := context.WithDeadline(ctx, next)
 		image, delta, err := d.m.log.Next(bounded, version)
@@ -30,6 +31,14 @@ func (d *Destination) keepStep(ctx context.Context) error {
 		if image.Version > 0 && self >= 0 {
 			version = image.Version
 			d.step(ctx, &opening, image, delta)
+			if ids := d.strange(image, delta); len(ids) > 0 {
+				opening.Go(func() {
+					d.recall(ctx)
+					for _, id := range ids {
+						d.look(ctx, &opening, d.m.log.Image(), id)
+					}
+				})
+			}
 			if d.m.Self().moved && !moved {
 				moved = true
 				opening.Go(func() { d.move(ctx) })
@@ -38,6 +47,10 @@ func (d *Destination) keepStep(ctx context.Context) error {
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(tickEvery)
 			d.tick(now)
+			if now.Sub(recalled) > recallEvery {
+				recalled = now
+				opening.Go(func() { d.recall(ctx) })
+			}
 		}
 	}
 	return nil

@@ -22,15 +22,28 @@ type Files struct {
 	all  filed
 }
 
-// filed is what stands in the file, as JSON.
+// filed is what stands in the file.
 type filed struct {
+	identities map[int32]Kept
+	topics     map[string]Own
+}
+
+// filedText is its form, as JSON.
+type filedText struct {
+	Version    int              `json:"version"`
+	Identities []storedIdentity `json:"identities"`
+	Topics     map[string]Own   `json:"topics"`
+}
+
+// filedFirst is the form of version 1.
+type filedFirst struct {
 	Version    int                 `json:"version"`
 	Identities map[string]Identity `json:"identities"`
 	Topics     map[string]Own      `json:"topics"`
 }
 
 const (
-	filesVersion = 1
+	filesVersion = 2
 	filesName    = "joined.json"
 )
 
@@ -61,21 +74,50 @@ func (f *Files) Close() error { return f.lock.Close() }
 
 func (f *Files) read() error {
 	name := filepath.Join(f.dir, filesName)
+	f.all = filed{identities: make(map[int32]Kept), topics: make(map[string]Own)}
 	b, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		f.all = filed{Version: filesVersion}
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
-		return err
 	}
-	if err := json.Unmarshal(b, &f.all); err != nil {
+	if err == nil {
+		err = f.all.decode(b)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if f.all.Version != filesVersion {
-		return fmt.Errorf("%s: version %d is not %d", name, f.all.Version, filesVersion)
-	}
 	return nil
+}
+
+func (f *filed) decode(b []byte) error {
+	var head struct{ Version int }
+	if err := json.Unmarshal(b, &head); err != nil {
+		return err
+	}
+	switch head.Version {
+	case 1:
+		var text filedFirst
+		if err := json.Unmarshal(b, &text); err != nil {
+			return err
+		}
+		for name, id := range text.Identities {
+			f.identities[id.Broker] = Kept{Identity: id, Name: name}
+		}
+		maps.Copy(f.topics, text.Topics)
+		return nil
+	case filesVersion:
+	default:
+		return fmt.Errorf("version %d is not %d", head.Version, filesVersion)
+	}
+	var text filedText
+	err := json.Unmarshal(b, &text)
+	for _, s := range text.Identities {
+		kept, bad := s.kept()
+		err = errors.Join(err, bad)
+		kept.Holder = "" // whoever it was has ended: the folder is ours
+		f.identities[kept.Broker] = kept
+	}
+	maps.Copy(f.topics, text.Topics)
+	return err
 }
 
 // change writes what is there after a change, in the place of what was: either all of
@@ -86,15 +128,13 @@ func (f *Files) change(ctx context.Context, do func(*filed)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	next := filed{Version: filesVersion, Identities: maps.Clone(f.all.Identities), Topics: maps.Clone(f.all.Topics)}
-	if next.Identities == nil {
-		next.Identities = make(map[string]Identity)
-	}
-	if next.Topics == nil {
-		next.Topics = make(map[string]Own)
-	}
+	next := filed{maps.Clone(f.all.identities), maps.Clone(f.all.topics)}
 	do(&next)
-	b, err := json.MarshalIndent(next, "", "\t")
+	text := filedText{Version: filesVersion, Identities: []storedIdentity{}, Topics: next.topics}
+	for _, id := range slices.Sorted(maps.Keys(next.identities)) {
+		text.Identities = append(text.Identities, next.identities[id].stored())
+	}
+	b, err := json.MarshalIndent(text, "", "\t")
 	if err == nil {
 		err = replace(f.dir, filesName, b)
 	}
@@ -133,28 +173,26 @@ func (f *Files) Overrides() Overrides { return fileOverrides{f} }
 
 type fileIdentities struct{ f *Files }
 
-func (i fileIdentities) Load(_ context.Context, name string) (Identity, bool, error) {
+func (i fileIdentities) All(ctx context.Context) ([]Kept, error) {
 	i.f.mu.Lock()
 	defer i.f.mu.Unlock()
-	id, ok := i.f.all.Identities[name]
-	return id, ok, nil
+	return slices.Collect(maps.Values(i.f.all.identities)), ctx.Err()
 }
 
-func (i fileIdentities) Save(ctx context.Context, name string, id Identity) error {
-	return i.f.change(ctx, func(all *filed) { all.Identities[name] = id })
-}
-
-func (i fileIdentities) Delete(ctx context.Context, name string) error {
-	return i.f.change(ctx, func(all *filed) { delete(all.Identities, name) })
+func (i fileIdentities) Swap(ctx context.Context, was, now *Kept) (ok bool, err error) {
+	failed := i.f.change(ctx, func(all *filed) { ok, err = swapKept(all.identities, was, now) })
+	if failed != nil {
+		return false, failed
+	}
+	return ok, err
 }
 
 type fileOverrides struct{ f *Files }
 
-func (o fileOverrides) Load(_ context.Context, topic string) (Own, bool, error) {
+func (o fileOverrides) Load(_ context.Context, topics ...string) (map[string]Own, error) {
 	o.f.mu.Lock()
 	defer o.f.mu.Unlock()
-	own, ok := o.f.all.Topics[topic]
-	return maps.Clone(own), ok, nil
+	return some(o.f.all.topics, topics), nil
 }
 
 func (o fileOverrides) Save(ctx context.Context, all map[string]Own) error {
@@ -163,7 +201,7 @@ func (o fileOverrides) Save(ctx context.Context, all map[string]Own) error {
 	}
 	return o.f.change(ctx, func(now *filed) {
 		for topic, own := range all {
-			now.Topics[topic] = maps.Clone(own)
+			now.topics[topic] = maps.Clone(own)
 		}
 	})
 }
@@ -174,7 +212,7 @@ func (o fileOverrides) Delete(ctx context.Context, topics []string) error {
 	}
 	return o.f.change(ctx, func(now *filed) {
 		for _, topic := range topics {
-			delete(now.Topics, topic)
+			delete(now.topics, topic)
 		}
 	})
 }
@@ -182,5 +220,5 @@ func (o fileOverrides) Delete(ctx context.Context, topics []string) error {
 func (o fileOverrides) Topics(context.Context) ([]string, error) {
 	o.f.mu.Lock()
 	defer o.f.mu.Unlock()
-	return slices.Sorted(maps.Keys(o.f.all.Topics)), nil
+	return slices.Sorted(maps.Keys(o.f.all.topics)), nil
 }

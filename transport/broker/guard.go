@@ -31,7 +31,7 @@ func (m *Membership) guard(ctx context.Context) error {
 			return nil
 		}
 		if err == nil || g.changed() {
-			g.look(image, delta)
+			g.look(ctx, image, delta)
 		}
 		g.work(ctx)
 	}
@@ -56,7 +56,7 @@ func (g *guardian) changed() bool {
 
 // look takes in a new image. With another id, or when we leave, everything is
 // looked at.
-func (g *guardian) look(image metalog.Image, delta metalog.Delta) {
+func (g *guardian) look(ctx context.Context, image metalog.Image, delta metalog.Delta) {
 	g.m.mu.Lock()
 	self, leaving := g.m.self.Broker, g.m.leave
 	g.m.mu.Unlock()
@@ -68,13 +68,20 @@ func (g *guardian) look(image metalog.Image, delta metalog.Delta) {
 	if self < 0 {
 		return
 	}
-	for id, s := range find(before, image, delta, self, func(id metalog.PartitionID) bool { return !leaving && g.m.ours(image, id) }) {
-		if g.open[id] == nil {
+	found := find(before, image, delta, self, g.ours)
+	if len(found) > 0 && g.m.cfg.recall != nil {
+		g.m.cfg.recall(ctx)
+	}
+	for id, s := range found {
+		if !g.ours(id) && g.open[id] == nil {
 			g.open[id] = &guarded{stray: s, epoch: -1}
 			g.m.logger.Warn("a partition that is not ours was placed on us", "topic", topicName(image, id), "partition", id.Partition)
 		}
 	}
 }
+
+// ours reports that a partition is meant to be here.
+func (g *guardian) ours(id metalog.PartitionID) bool { return !g.leaving && g.m.ours(g.seen, id) }
 
 func topicName(i metalog.Image, id metalog.PartitionID) string {
 	if t, ok := i.Topic(id.Topic); ok {
@@ -98,6 +105,10 @@ func (g *guardian) work(ctx context.Context) {
 	assign, admit := make(map[metalog.PartitionID][]int32), make(map[metalog.PartitionID][]int32)
 	avoid := func(id int32) bool { return g.m.cfg.IDs.First <= id && id <= g.m.cfg.IDs.Last }
 	for id, s := range g.open {
+		if g.ours(id) { // we know it only now
+			delete(g.open, id)
+			continue
+		}
 		step, done := s.step(g.seen, id, g.self, avoid)
 		if done {
 			g.m.logger.Info("a stray partition is off us", "topic", topicName(g.seen, id), "partition", id.Partition)

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,11 +23,13 @@ type Membership struct {
 	quorum  *metalog.Quorum
 	log     *metalog.Reader
 	nudge   chan struct{} // capacity 1: a heartbeat now
+	holder  string        // this life, among those who have identities
 
 	mu     sync.Mutex
 	self   Self
 	moved  chan struct{} // closed with the next change of self
 	id     Identity      // as registered, or about to be
+	kept   Kept          // as it is stored; no Holder before that, and after we have left
 	wishes wishes
 	leave  bool          // nothing is ours any more: the guard moves everything away
 	ended  chan struct{} // closed when we have left
@@ -58,7 +59,7 @@ func New(cfg Config) (*Membership, error) {
 	brokers, controllers := cfg.wires()
 	m := &Membership{
 		cfg: cfg, logger: cfg.Logger, brokers: wire.NewClient(cfg.Bootstrap, brokers),
-		nudge: make(chan struct{}, 1), ended: make(chan struct{}), moved: make(chan struct{}),
+		nudge: make(chan struct{}, 1), holder: newHolder(), ended: make(chan struct{}), moved: make(chan struct{}),
 		self: Self{Broker: -1, Epoch: -1, Fenced: true}, wishes: wishes{cordoned: true},
 	}
 	var err error
@@ -75,13 +76,14 @@ func New(cfg Config) (*Membership, error) {
 // and the same Identity gets it back. Run returns an error when the cluster cannot
 // be joined: ErrNotKRaft, ErrNoControllers, ErrNoID, cluster.ErrAuthorization with
 // what is lacking, cluster.ErrClusterReplaced, errors.ErrUnsupported for versions
-// that nobody has tried. It may be called once.
+// that nobody has tried; and ErrDisplaced. It may be called once.
 func (m *Membership) Run(ctx context.Context) error {
+	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer m.brokers.Close()
 	var running sync.WaitGroup
-	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard} {
+	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard, m.watchClaim} {
 		running.Go(func() {
 			if err := part(ctx); err != nil && ctx.Err() == nil {
 				cancel(err)
@@ -89,6 +91,7 @@ func (m *Membership) Run(ctx context.Context) error {
 		})
 	}
 	running.Wait()
+	m.release(outer)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errLeft) {
 		return err
 	}
@@ -122,7 +125,7 @@ func (m *Membership) keep(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
-	s := &session{m: m, controller: controller{quorum: m.quorum}, taken: make(map[int32]bool)}
+	s := &session{m: m, controller: controller{quorum: m.quorum}, taken: make(map[int32]bool), silent: make(silences)}
 	defer s.controller.drop()
 	const first, most = 100 * time.Millisecond, 500 * time.Millisecond
 	for backoff := first; ; {
@@ -159,41 +162,11 @@ type session struct {
 	id         Identity
 	identified bool
 	taken      map[int32]bool // ids that were refused
+	silent     silences
 	registered bool
 	epoch      int64
-	answered   time.Time // the last answer to a heartbeat
+	answered   time.Time // the last answer to a heartbeat; at first, when we became who we are
 	behind     bool      // we are fenced only because we have not caught up
-}
-
-// identify chooses who we are and stores it.
-func (s *session) identify(ctx context.Context) (next, error) {
-	active, err := s.controller.connect(ctx)
-	if err != nil {
-		return seek, err
-	}
-	for _, voter := range active.Voters { // node ids are brokers' and controllers' alike
-		s.taken[voter] = true
-	}
-	mine, ok, err := s.m.cfg.Identities.Load(ctx, s.m.cfg.Name)
-	if err != nil {
-		return giveUp, fmt.Errorf("loading our identity: %w", err)
-	}
-	known := &mine
-	if !ok {
-		known = nil
-	}
-	id, fresh, err := choose(s.m.log.Image(), s.m.cfg.IDs, known, s.taken)
-	if err != nil {
-		return giveUp, err
-	}
-	if fresh {
-		if err := s.m.cfg.Identities.Save(ctx, s.m.cfg.Name, id); err != nil {
-			return giveUp, fmt.Errorf("storing our identity: %w", err)
-		}
-	}
-	s.id, s.identified, s.registered, s.answered = id, true, false, time.Time{}
-	s.m.become(func() { s.m.id, s.m.self = id, Self{Broker: id.Broker, Epoch: -1, Fenced: true} })
-	return goOn, nil
 }
 
 // turn is one registration or one heartbeat.
@@ -212,7 +185,15 @@ func (s *session) turn(ctx context.Context) (next, error) {
 			return step, err
 		}
 	}
-	s.catchUp(ctx)
+	if late(s.answered, time.Now(), s.m.cfg.SessionTimeout) {
+		s.catchUp(ctx)
+		// Others may have gone on in our place.
+		if err := s.m.holds(ctx); errors.Is(err, ErrDisplaced) {
+			return giveUp, err
+		} else if err != nil {
+			return seek, err
+		}
+	}
 	err := s.beat(ctx)
 	step := afterHeartbeat(err)
 	switch step {
@@ -253,6 +234,7 @@ func (s *session) register(ctx context.Context) (next, error) {
 	step, reason := afterRegistration(err)
 	switch step {
 	case nextID:
+		s.disown(ctx)
 		s.taken[s.id.Broker], s.identified = true, false
 		return step, err
 	case giveUp:
@@ -272,9 +254,6 @@ func (s *session) register(ctx context.Context) (next, error) {
 // on what the image says. It gives up before the wait costs a session that lives.
 func (s *session) catchUp(ctx context.Context) {
 	now := time.Now()
-	if !late(s.answered, now, s.m.cfg.SessionTimeout) {
-		return
-	}
 	bounded, cancel := context.WithTimeout(ctx, s.m.cfg.SessionTimeout/4)
 	defer cancel()
 	for version := uint64(0); s.m.log.Heard().Before(now); {

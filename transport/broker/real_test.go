@@ -179,7 +179,7 @@ func TestReal(t *testing.T) {
 				t.Errorf("Run after Leave: %v", err)
 			}
 			waitSeen(t, admin, 1, 2, 3)
-			if _, ok, _ := identities.Load(t.Context(), "joined"); ok {
+			if left, _ := identities.All(t.Context()); len(left) > 0 {
 				t.Error("the identity is left")
 			}
 			for id, p := range us.log.Image().Partitions() {

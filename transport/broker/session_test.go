@@ -30,55 +30,6 @@ func registered(id int32, incarnation, directory byte) metalog.RegisterBroker {
 	return metalog.RegisterBroker{Broker: metalog.Broker{ID: id, Incarnation: metalog.UUID{incarnation}, Directories: []metalog.UUID{{directory}}}}
 }
 
-func TestChoose(t *testing.T) {
-	ids := IDs{First: 100, Last: 102}
-	me := &Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{2}}
-	topic := []metalog.Record{metalog.NewTopic{Name: "t", ID: cluster.TopicID{1}},
-		metalog.NewPartition{ID: metalog.PartitionID{Topic: cluster.TopicID{1}}, Partition: metalog.Partition{Replicas: []int32{1, 100}}}}
-	tests := []struct {
-		name    string
-		records []metalog.Record
-		mine    *Identity
-		taken   []int32
-		want    int32 // -1: ErrNoID
-		fresh   bool
-	}{
-		{"nobody", nil, nil, nil, 100, true},
-		{"we, not registered", nil, me, nil, 100, false},
-		{"we, registered", []metalog.Record{registered(100, 1, 9)}, me, nil, 100, false},
-		{"we, by our directory", []metalog.Record{registered(100, 9, 2)}, me, nil, 100, false},
-		{"somebody has our id", []metalog.Record{registered(100, 9, 9)}, me, nil, 101, true},
-		{"a broker that is down", []metalog.Record{metalog.RegisterBroker{Broker: metalog.Broker{ID: 100, Fenced: true}}}, nil, nil, 101, true},
-		{"named by a partition", topic, nil, nil, 101, true},
-		{"we, named by a partition", topic, me, nil, 100, false},
-		{"refused", nil, me, []int32{100}, 101, true},
-		{"a controller's", nil, nil, []int32{100, 101}, 102, true},
-		{"all taken", []metalog.Record{registered(100, 9, 9), registered(102, 9, 9)}, nil, []int32{101}, -1, false},
-		{"out of the range", nil, &Identity{Broker: 5}, nil, 100, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			taken := make(map[int32]bool)
-			for _, n := range tt.taken {
-				taken[n] = true
-			}
-			got, fresh, err := choose(image(t, tt.records...), ids, tt.mine, taken)
-			if tt.want < 0 {
-				if !errors.Is(err, ErrNoID) {
-					t.Fatalf("%+v %v", got, err)
-				}
-				return
-			}
-			if err != nil || got.Broker != tt.want || fresh != tt.fresh {
-				t.Errorf("broker %d, fresh %v, %v", got.Broker, fresh, err)
-			}
-			if !fresh && got != *tt.mine {
-				t.Errorf("became %+v", got)
-			}
-		})
-	}
-}
-
 func TestDecisions(t *testing.T) {
 	lost := &wire.Error{Cause: wire.Closed}
 	for _, tt := range []struct {

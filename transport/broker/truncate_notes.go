@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -46,11 +45,11 @@ func writeNotes(ctx context.Context, store Overrides, plans []*cutPlan, epoch fu
 	for _, p := range plans {
 		topic := p.Partition.Topic
 		if all[topic] == nil {
-			own, _, err := store.Load(ctx, topic)
+			stored, err := store.Load(ctx, topic)
 			if err != nil {
 				return fmt.Errorf("loading what is under way: %w", err)
 			}
-			if all[topic] = maps.Clone(own); own == nil {
+			if all[topic] = stored[topic]; all[topic] == nil {
 				all[topic] = make(Own)
 			}
 		}
@@ -68,11 +67,11 @@ func othersTopics(ctx context.Context, store Overrides) error {
 	if err != nil {
 		return fmt.Errorf("loading what is under way: %w", err)
 	}
-	for _, topic := range topics {
-		own, _, err := store.Load(ctx, topic)
-		if err != nil {
-			return fmt.Errorf("loading what is under way: %w", err)
-		}
+	stored, err := store.Load(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("loading what is under way: %w", err)
+	}
+	for topic, own := range stored {
 		for key := range own {
 			if !strings.HasPrefix(key, "cut-") {
 				return fmt.Errorf("%w: topic %s is in the hands of a mirror: another memory is needed here than there", cluster.ErrActive, topic)

@@ -69,12 +69,12 @@ type surveyor struct {
 
 // check is what the metadata log says against a cut.
 func (s *surveyor) check(ctx context.Context, p *cutPlan) error {
-	own, _, err := s.cfg.Overrides.Load(ctx, p.Partition.Topic)
+	stored, err := s.cfg.Overrides.Load(ctx, p.Partition.Topic)
 	if err != nil {
 		return fmt.Errorf("%v: what an earlier cut has left: %w", p.Partition, err)
 	}
 	image := s.m.log.Image()
-	if p.id, err = cuttable(s.cfg.Membership.IDs, image, p.Partition, own != nil); err != nil {
+	if p.id, err = cuttable(s.cfg.Membership.IDs, image, p.Partition, stored[p.Partition.Topic] != nil); err != nil {
 		return fmt.Errorf("%v: %w", p.Partition, err)
 	}
 	part, _ := image.Partition(p.id)
@@ -152,11 +152,11 @@ func (s *surveyor) look(ctx context.Context, p *cutPlan) error {
 		p.At = p.LogEnd
 		return nil
 	}
-	own, _, err := s.cfg.Overrides.Load(ctx, p.Partition.Topic)
+	stored, err := s.cfg.Overrides.Load(ctx, p.Partition.Topic)
 	if err != nil {
 		return fmt.Errorf("%v: what an earlier cut has left: %w", p.Partition, err)
 	}
-	before, ok, err := noted(own, p.Partition.Partition)
+	before, ok, err := noted(stored[p.Partition.Topic], p.Partition.Partition)
 	if err != nil {
 		return fmt.Errorf("%v: %w", p.Partition, err)
 	}

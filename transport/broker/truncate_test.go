@@ -140,7 +140,8 @@ func TestNotes(t *testing.T) {
 	if err := writeNotes(ctx, store, []*cutPlan{p(1, 20)}, func(*cutPlan) int32 { return 7 }); err != nil {
 		t.Fatal(err)
 	}
-	own, _, _ := store.Load(ctx, "t")
+	all, _ := store.Load(ctx, "t")
+	own := all["t"]
 	for n, want := range []note{{13, 10, math.MaxInt32}, {23, 20, 7}} {
 		if got, ok, err := noted(own, int32(n)); got != want || !ok || err != nil {
 			t.Errorf("partition %d: %+v, %v, %v", n, got, ok, err)

@@ -129,9 +129,11 @@ func (m *Membership) Leave(ctx context.Context) error {
 	if err := m.unregister(ctx); err != nil {
 		return err
 	}
-	if err := m.cfg.Identities.Delete(ctx, m.cfg.Name); err != nil {
+	kept := m.keptNow()
+	if _, err := m.cfg.Identities.Swap(ctx, &kept, nil); err != nil {
 		return fmt.Errorf("forgetting our identity: %w", err)
 	}
+	m.become(func() { m.kept = Kept{} })
 	m.end.Do(func() { close(m.ended) })
 	return nil
 }
