@@ -13,6 +13,7 @@ import (
 // found in what operations return, in [PartitionStatus.Err] and in events.
 var (
 	ErrFenced          = cluster.ErrFenced
+	ErrSuperseded      = cluster.ErrSuperseded
 	ErrForeignWrite    = cluster.ErrForeignWrite
 	ErrDisplaced       = cluster.ErrDisplaced
 	ErrDiverged        = cluster.ErrDiverged

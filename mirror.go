@@ -41,6 +41,13 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
+// turner is the optional ability of a destination of which several processes have one, and
+// one at a time mirrors. Turn returns when it is this one's turn; shared is false where it
+// always is.
+type turner interface {
+	Turn(ctx context.Context) (shared bool, err error)
+}
+
 // Mirror copies topics from one cluster to another. Its methods are safe for
 // concurrent use. Two mirrors in a process do not know of each other.
 type Mirror struct {
@@ -72,6 +79,9 @@ type Mirror struct {
 	going      sync.Map      // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
 	kick       chan struct{} // asks for a sync of topics now
 
+	waiting atomic.Bool   // it is another process's turn
+	lost    chan struct{} // capacity 1: a partition is another process's by now
+
 	phase   atomic.Int32 // of the three below
 	boards  boards
 	catalog catalog
@@ -94,7 +104,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	}
 	m := &Mirror{
 		name: name, source: source, destination: destination, opts: o,
-		events: newEventQueue(), kick: make(chan struct{}, 1),
+		events: newEventQueue(), kick: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 	}
 	m.catalog.loaded = make(chan struct{})
 	m.catalog.filter, m.unclean = filters.topics, filters.unclean
@@ -105,7 +115,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
-		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange, OnLoad: m.catalog.load,
+		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange, OnLoad: m.catalog.load, OnLost: m.onLost,
 	})
 	return m, nil
 }
@@ -116,7 +126,9 @@ func (m *Mirror) Name() string { return m.name }
 // Run mirrors until ctx ends and then returns nil; nothing of it is left running.
 // Faults of clusters do not end it: they are shown in Status and tried again. It
 // ends with an error when the mirror cannot be: source and destination are one
-// cluster. Run can be called once.
+// cluster. Where several processes stand by for each other at a destination, it begins
+// with the wait for its turn (Status.Standby), and ends with ErrSuperseded when another
+// one has taken over: to stand by again, make everything anew. Run can be called once.
 func (m *Mirror) Run(ctx context.Context) error {
 	if !m.phase.CompareAndSwap(phaseNew, phaseRunning) {
 		return m.fault("run", ErrRunning)
@@ -135,7 +147,14 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // work runs everything but the two ends.
 func (m *Mirror) work(ctx context.Context) error {
+	shared, err := m.turn(ctx)
+	if err != nil {
+		return nil // only the end of ctx is an error
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	if shared {
+		group.Go(func() error { return m.keepTurn(ctx) })
+	}
 	group.Go(func() error { return m.coord.Run(ctx) })
 	group.Go(func() error { return m.fetch.Run(ctx) })
 	group.Go(func() error { return m.syncLoop(ctx) })
@@ -145,6 +164,35 @@ func (m *Mirror) work(ctx context.Context) error {
 	group.Go(func() error { return m.ahead.run(ctx) })
 	group.Go(func() error { return m.depart.run(ctx) })
 	return group.Wait()
+}
+
+// turn waits until it is this process that mirrors.
+func (m *Mirror) turn(ctx context.Context) (shared bool, err error) {
+	t, ok := m.destination.(turner)
+	if !ok {
+		return false, nil
+	}
+	m.waiting.Store(true)
+	defer m.waiting.Store(false)
+	return t.Turn(ctx)
+}
+
+// keepTurn ends the work when another process has taken a partition over: it has begun in
+// the belief that the turn is its own, and either of the two begins anew.
+func (m *Mirror) keepTurn(ctx context.Context) error {
+	select {
+	case <-m.lost:
+		return cluster.ErrSuperseded
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (m *Mirror) onLost() {
+	select {
+	case m.lost <- struct{}{}:
+	default:
+	}
 }
 
 // runEnds runs what source and destination have to run. They outlive the work, so

@@ -17,6 +17,7 @@ type Status struct {
 	Mirror      string    `json:"mirror"`
 	Time        time.Time `json:"time"`
 	Running     bool      `json:"running"`
+	Standby     bool      `json:"standby,omitempty"`     // it is another process's turn
 	Source      string    `json:"source,omitempty"`      // cluster id, once known
 	Destination string    `json:"destination,omitempty"` // cluster id, once known
 
@@ -59,7 +60,7 @@ type Status struct {
 
 // Status shows the mirror as it is now. It never waits for a cluster.
 func (m *Mirror) Status() Status {
-	s := Status{Mirror: m.name, Time: time.Now(), Running: m.running(), EventsDropped: m.events.dropped.Load()}
+	s := Status{Mirror: m.name, Time: time.Now(), Running: m.running(), Standby: m.waiting.Load(), EventsDropped: m.events.dropped.Load()}
 	m.catalog.mu.Lock()
 	s.Source, s.Destination, s.Topics = m.catalog.source, m.catalog.dest, len(m.catalog.topics)
 	s.Missing, s.Synced = slices.Clone(m.catalog.missing), moment(m.catalog.synced)

@@ -11,6 +11,8 @@ import (
 var (
 	// ErrFenced: another worker appends to the same partition, or has stopped it.
 	ErrFenced = errors.New("fenced by another writer of this mirror")
+	// ErrSuperseded: another process that stands by for the same mirrors has taken over.
+	ErrSuperseded = errors.New("another process has taken over")
 	// ErrForeignWrite: records that are not the source's stand in the mirror topic.
 	ErrForeignWrite = errors.New("foreign write in the mirror topic")
 	// ErrDisplaced: batches of ours landed at other offsets than they have at the source.

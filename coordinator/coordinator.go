@@ -48,6 +48,9 @@ type Options struct {
 	// OnLoad is given all stored records, once, before anything is done about them,
 	// from the coordinator's goroutine. It must not block. Default: nobody is.
 	OnLoad func([]Record)
+	// OnLost is told when a partition is another worker's by now, from the coordinator's
+	// goroutine. It must not block. Default: nobody is.
+	OnLost func()
 }
 
 func (o *Options) withDefaults() Options {

@@ -188,6 +188,9 @@ func (l *loop) lose(ch *change, why string) {
 	e.err = fmt.Errorf("%v: %s: %w", ch.next.Partition, why, cluster.ErrFenced)
 	l.opts.Logger.Warn("partition lost", "mirror", l.mirror, "topic", ch.next.Partition.Topic,
 		"partition", ch.next.Partition.Partition, "err", e.err)
+	if l.opts.OnLost != nil {
+		l.opts.OnLost()
+	}
 	ack(ch.ev, e.err)
 	l.release(e)
 }

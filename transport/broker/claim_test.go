@@ -265,10 +265,16 @@ func TestUnless(t *testing.T) {
 
 // TestStraysAreAskedAbout: what another process has stored is known before it is moved away.
 func TestStraysAreAskedAbout(t *testing.T) {
-	var known atomic.Bool
+	var known, refuse atomic.Bool
 	ours := func(topic string, _ cluster.TopicID, _ int32) bool { return topic == "new" && known.Load() }
 	m, _ := joinFake(t, startFake(t, 1), func(c *Config) {
-		c.Ours, c.recall = ours, func(context.Context) { known.Store(true) }
+		c.Ours, c.recall = ours, func(context.Context) error {
+			if refuse.Load() {
+				return cluster.ErrUnavailable
+			}
+			known.Store(true)
+			return nil
+		}
 	})
 	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
@@ -279,7 +285,12 @@ func TestStraysAreAskedAbout(t *testing.T) {
 	}
 	now := image(t, append(on("new", 1), on("stray", 2)...)...)
 	g := &guardian{m: m, open: make(map[metalog.PartitionID]*guarded)}
-	g.look(t.Context(), now, metalog.Delta{All: true})
+	refuse.Store(true) // then nothing is touched that might be ours
+	if g.look(t.Context(), now, metalog.Delta{All: true}); len(g.open) > 0 || !g.unsure {
+		t.Errorf("to be moved away: %v, looked at again: %v", g.open, g.unsure)
+	}
+	refuse.Store(false)
+	g.look(t.Context(), now, metalog.Delta{})
 	stray := metalog.PartitionID{Topic: cluster.TopicID{2}}
 	if len(g.open) != 1 || g.open[stray] == nil {
 		t.Errorf("to be moved away: %v", g.open)

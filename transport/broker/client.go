@@ -54,6 +54,9 @@ func (c *client) turn(ctx context.Context) error {
 	if err != nil && !c.tokens {
 		return err
 	}
+	if err == nil && !c.tokens && h.key == peerKey {
+		return c.answerPeer(h)
+	}
 	c.said = c.said || h.key != int16(kmsg.ApiVersions)
 	if err == nil && !c.tokens && c.listener == c.server.cfg.BrokerListener {
 		if done, err := c.follow(ctx, h, &req); done || err != nil {

@@ -66,7 +66,7 @@ type Config struct {
 	Ours func(topic string, id cluster.TopicID, partition int32) bool
 	// recall brings what Ours knows up to date, before something counts as a stray. It may
 	// block for a second. nil: Ours knows.
-	recall func(context.Context)
+	recall func(context.Context) error
 
 	// HeartbeatInterval is a fifth of the cluster's broker.session.timeout.ms or
 	// less. Default: 1.5 s.

@@ -24,6 +24,7 @@ type control struct {
 	m         *Membership
 	overrides Overrides
 	window    sync.Mutex // held while we are not cordoned
+	claims    *claims
 
 	// How long partitions may take to get us as a replica, and from then on to be
 	// led by us, before they are given back.
@@ -31,7 +32,7 @@ type control struct {
 }
 
 func newControl(m *Membership, overrides Overrides) *control {
-	return &control{m: m, overrides: overrides, joining: 10 * time.Second, leading: 5 * time.Second}
+	return &control{m: m, overrides: overrides, claims: newClaims(), joining: 10 * time.Second, leading: 5 * time.Second}
 }
 
 // party is who we are when something is decided.

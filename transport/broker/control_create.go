@@ -25,12 +25,18 @@ const maxWindow = 5 * time.Second
 // uncordoned does something that places replicas on us, which a cordoned broker
 // must not have. Automatic placement may use the moment as well: what comes here
 // then is the guard's. One at a time, so that nobody's moment ends early.
-func (c *control) uncordoned(ctx context.Context, do func() error) error {
+//
+// All replicas of a list must not be cordoned: peers are those of ours beside us. Each
+// is again with its own next heartbeat.
+func (c *control) uncordoned(ctx context.Context, do func() error, peers ...int32) error {
 	c.window.Lock()
 	defer c.window.Unlock()
 	err := c.m.Cordon(ctx, false)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return do()
+	}
+	if err == nil {
+		err = c.uncordon(ctx, peers)
 	}
 	if err == nil {
 		err = do()
@@ -40,6 +46,27 @@ func (c *control) uncordoned(ctx context.Context, do func() error) error {
 	if again := c.m.Cordon(closing, true); again != nil && !errors.Is(again, errors.ErrUnsupported) {
 		c.m.logger.Warn("cordoned again, but the metadata log does not have it yet", "error", again)
 	}
+	return err
+}
+
+// uncordon is Cordon in the name of other workers.
+func (c *control) uncordon(ctx context.Context, peers []int32) error {
+	link := &controller{quorum: c.m.quorum}
+	defer link.drop()
+	cordoned := func(i metalog.Image, id int32) bool { b, ok := i.Broker(id); return ok && len(b.Cordoned) > 0 }
+	image := c.m.log.Image()
+	for _, id := range peers {
+		if !cordoned(image, id) {
+			continue
+		}
+		b, _ := image.Broker(id)
+		if err := link.inTheirName(ctx, b, image.Offset-1, wishes{}); err != nil {
+			return err
+		}
+	}
+	_, err := c.m.await(ctx, func(i metalog.Image) bool {
+		return !slices.ContainsFunc(peers, func(id int32) bool { return cordoned(i, id) })
+	})
 	return err
 }
 

@@ -23,7 +23,9 @@ const laggards = 2 * time.Second
 // A real replica that is away does not hold it up: then leadership moves without
 // it, and our replica goes when it is back.
 func (c *control) handBack(ctx context.Context, ids []metalog.PartitionID, caughtUp func(metalog.PartitionID) []int32) map[metalog.PartitionID]error {
+	release := c.claims.take(ids)
 	failed := c.stepBack(ctx, ids, caughtUp)
+	release()
 	image := c.m.log.Image()
 	over := slices.DeleteFunc(topicNames(image, ids), func(topic string) bool {
 		return slices.ContainsFunc(partitionsOf(image, topic), func(id metalog.PartitionID) bool { return !handedBack(c.m.party(), image, id) })
@@ -95,8 +97,7 @@ func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []i
 	}
 	if p.Leader == us.Broker {
 		alive := func(r int32) bool { b, ok := i.Broker(r); return ok && !b.Fenced && !b.InControlledShutdown }
-		isr, lags := slices.DeleteFunc(slices.Clone(p.ISR), us.real), false
-		ours := len(isr)
+		isr, lags := []int32{us.Broker}, false // another worker in sync would be elected in our place
 		for _, r := range reals {
 			switch {
 			case alive(r) && slices.Contains(holds, r):
@@ -106,7 +107,7 @@ func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []i
 			}
 		}
 		switch {
-		case len(isr) == ours:
+		case len(isr) == 1:
 			return act{}, false
 		case lags && !late:
 			return act{}, true

@@ -24,6 +24,7 @@ func (c *control) raise(ctx context.Context, epochs map[metalog.PartitionID]int3
 	for id := range epochs {
 		ids = append(ids, id)
 	}
+	defer c.claims.take(ids)()
 	return c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act {
 		return decideRaise(us, i, id, epochs[id])
 	})
@@ -52,8 +53,11 @@ func decideRaise(us party, i metalog.Image, id metalog.PartitionID, epoch int32)
 		}
 		return a
 	}
-	if !us.able() || !slices.Contains(p.Replicas, us.Broker) {
+	switch alone := []int32{us.Broker}; {
+	case !us.able() || !slices.Contains(p.Replicas, us.Broker):
 		return act{}
+	case !slices.Equal(p.ISR, alone): // another worker would be elected
+		return act{verb: syncs, to: alone}
 	}
 	return act{verb: drops}
 }

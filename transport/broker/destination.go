@@ -46,6 +46,13 @@ type DestinationConfig struct {
 	Admin Admin
 	// Overrides keeps which topics are ours, and their own settings.
 	Overrides Overrides
+	// Workers names the processes that stand by for each other: of the same mirrors with the
+	// same state, with Overrides that they share, with ids of one range and Identities or
+	// Names of their own. One of them mirrors (Turn), and another one leads at once when it is
+	// silent. Default: none, and when this process is dead nobody leads.
+	Workers string
+	// Silence is how long the one that leads may say nothing to the others. Default: 600 ms.
+	Silence time.Duration
 	// EpochBudget is how far our leader epoch is raised at a time so that the source's
 	// can be kept in the log. A partition of which the source is further ahead has our
 	// epoch in its batches instead. Every step is a record in the metadata log, three
@@ -87,8 +94,8 @@ func (c DestinationConfig) Validate() error {
 	if c.Overrides == nil {
 		bad("Overrides: without a memory of what is ours nothing is found again after a restart")
 	}
-	if c.EpochBudget < 0 || c.ProducerIDBudget < 0 || c.Quorum < 0 || c.Window < 0 {
-		bad("EpochBudget, ProducerIDBudget, Quorum and Window must not be negative")
+	if c.EpochBudget < 0 || c.ProducerIDBudget < 0 || c.Quorum < 0 || c.Window < 0 || c.Silence < 0 {
+		bad("EpochBudget, ProducerIDBudget, Quorum, Window and Silence must not be negative")
 	}
 	return errors.Join(errs...)
 }
@@ -97,6 +104,7 @@ func (c DestinationConfig) withDefaults() DestinationConfig {
 	c.EpochBudget = cmp.Or(c.EpochBudget, 100)
 	c.ProducerIDBudget = cmp.Or(c.ProducerIDBudget, 1_000_000)
 	c.Window = cmp.Or(c.Window, 1<<20)
+	c.Silence = max(cmp.Or(c.Silence, 600*time.Millisecond), 60*time.Millisecond)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Membership.Logger = cmp.Or(c.Membership.Logger, c.Logger)
 	c.Server.Logger = cmp.Or(c.Server.Logger, c.Logger)
@@ -117,6 +125,8 @@ type Destination struct {
 	answers answers
 	scans   chan struct{} // taken by those that read logs of replicas
 	guard   *guard
+	peers   *peers
+	turned  chan struct{} // closed when it is our turn
 
 	mu   sync.Mutex
 	held map[cluster.Partition]*holding
@@ -146,7 +156,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	}
 	cfg = cfg.withDefaults()
 	d := &Destination{
-		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(),
+		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), turned: make(chan struct{}),
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
@@ -156,6 +166,11 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 		return nil, err
 	}
 	d.m, d.server, d.control = m, NewServer(m, cfg.Server), newControl(m, d.own)
+	d.server.coming = d.coming
+	if cfg.Workers != "" {
+		d.peers = newPeers(m, cfg.Workers, cfg.Silence)
+		d.server.group = d.peers.group
+	}
 	return d, nil
 }
 
@@ -167,8 +182,8 @@ const tickEvery = 250 * time.Millisecond
 
 // Run joins the cluster and leads what is ours until ctx ends, and returns nil then.
 // What we lead stays ours: nobody can write to it until we are back, or a mirror was
-// stopped. Errors are those of Membership.Run, of a listener, and of Overrides. It may
-// be called once.
+// stopped. Errors are those of Membership.Run, of a listener, and of Overrides, and
+// cluster.ErrSuperseded when another of our Workers has taken over. It may be called once.
 func (d *Destination) Run(ctx context.Context) error {
 	if err := d.own.recall(ctx); err != nil {
 		for _, l := range d.cfg.Listeners {
@@ -201,6 +216,11 @@ func (d *Destination) Run(ctx context.Context) error {
 	part(d.m.Run)
 	part(d.keepStep)
 	part(d.keepAhead)
+	if d.peers != nil {
+		for _, run := range []func(context.Context) error{d.peers.run, d.standBy, d.keepOwn, d.keepPeers} {
+			part(run)
+		}
+	}
 	running.Wait()
 	d.closeAll(fmt.Errorf("%w: the destination does not run any more", cluster.ErrUnavailable))
 	d.answers.wait()

@@ -46,6 +46,13 @@ func (o *ownTopics) recall(ctx context.Context) error {
 	return nil
 }
 
+// names are all of them.
+func (o *ownTopics) names() []string {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return slices.Collect(maps.Keys(o.all))
+}
+
 func (o *ownTopics) has(topic string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -100,12 +107,14 @@ const (
 )
 
 // recall looks which topics are ours by now, where other processes may have stored some.
-func (d *Destination) recall(ctx context.Context) {
+func (d *Destination) recall(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, recalling)
 	defer cancel()
-	if err := d.own.recall(bounded); err != nil && ctx.Err() == nil {
+	err := d.own.recall(bounded)
+	if err != nil && ctx.Err() == nil {
 		d.cfg.Logger.Warn("not known whether there are other topics of ours", "error", err)
 	}
+	return err
 }
 
 // strange are partitions of a delta that have us for a leader, and are not known to be

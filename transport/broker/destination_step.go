@@ -33,7 +33,7 @@ func (d *Destination) keepStep(ctx context.Context) error {
 			d.step(ctx, &opening, image, delta)
 			if ids := d.strange(image, delta); len(ids) > 0 {
 				opening.Go(func() {
-					d.recall(ctx)
+					_ = d.recall(ctx)
 					for _, id := range ids {
 						d.look(ctx, &opening, d.m.log.Image(), id)
 					}
@@ -49,7 +49,7 @@ func (d *Destination) keepStep(ctx context.Context) error {
 			d.tick(now)
 			if now.Sub(recalled) > recallEvery {
 				recalled = now
-				opening.Go(func() { d.recall(ctx) })
+				opening.Go(func() { _ = d.recall(ctx) })
 			}
 		}
 	}
@@ -242,4 +242,19 @@ func (d *Destination) closeAll(why error) {
 		h.mu.Unlock()
 		d.close(h, id, why)
 	}
+}
+
+// coming reports that a partition is one of ours that we may be elected for at any moment, or
+// have been: its followers need not go away.
+func (d *Destination) coming(k fetchKey) bool {
+	image, us := d.m.log.Image(), d.m.party()
+	topic, ok := image.Topic(k.topic)
+	if k.topic.IsZero() {
+		topic, ok = image.TopicNamed(k.name)
+	}
+	if !ok || !d.own.has(topic.Name) {
+		return false
+	}
+	p, ok := image.Partition(metalog.PartitionID{Topic: topic.ID, Partition: k.partition})
+	return ok && slices.Contains(p.Replicas, us.Broker) && (p.Leader < 0 || us.own(p.Leader))
 }

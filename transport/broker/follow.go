@@ -127,7 +127,7 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 		if err != nil {
 			return err
 		}
-		late := len(s.parts) == 0 || !now.Before(terms.deadline)
+		late := len(s.parts) == 0 || !now.Before(terms.deadline) && !(g.coming && s.full)
 		if late || g.ready(terms.least) {
 			g.told()
 			err := c.writer.write(c.conn, c.server.cfg.FrameTimeout, h.correlation, &fetchAnswer{version: h.version, session: s.id, entries: g.entries})
@@ -136,6 +136,9 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 		}
 		g.passed()
 		until := terms.deadline
+		if next := now.Add(comingLook); g.coming && (s.full || next.Before(until)) {
+			until = next
+		}
 		if !s.retry.IsZero() && s.retry.Before(until) {
 			until = s.retry
 		}
@@ -151,6 +154,10 @@ func (c *client) look(ctx context.Context, s *fetchSession, f *followed, now tim
 	p := c.server.led.find(f.fetchKey)
 	s.watch(f, p) // before it is asked, so that no news is lost
 	e := entry{fetchKey: f.fetchKey, of: f, release: func() {}, diverging: cluster.EpochEnd{Epoch: -1, EndOffset: -1}}
+	if e.coming = p == nil && c.server.comes(f, now); e.coming {
+		e.hold, e.mark, e.stable, e.start = true, -1, -1, -1
+		return e
+	}
 	if p == nil {
 		e.code, e.mark, e.stable, e.start = c.stranger(f.fetchKey), -1, -1, -1
 		return e
@@ -170,6 +177,25 @@ func (c *client) look(ctx context.Context, s *fetchSession, f *followed, now tim
 		c.server.pieces.fill(ctx, &c.reads, s, f, &a, &e, room, first)
 	}
 	return e
+}
+
+const (
+	// comingFor is how long a follower waits for a partition to be ours. One that is refused
+	// comes again after replica.fetch.backoff.ms, a second.
+	comingFor  = 2 * time.Second
+	comingLook = 20 * time.Millisecond
+)
+
+// comes reports that a partition that we do not lead yet is worth waiting for.
+func (s *Server) comes(f *followed, now time.Time) bool {
+	if s.coming == nil || !s.coming(f.fetchKey) {
+		f.awaited = time.Time{}
+		return false
+	}
+	if f.awaited.IsZero() {
+		f.awaited = now
+	}
+	return now.Sub(f.awaited) < comingFor
 }
 
 // The codes for partitions that are not here.

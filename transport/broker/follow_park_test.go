@@ -339,3 +339,65 @@ func FuzzFollower(f *testing.F) {
 		}
 	})
 }
+
+// TestFetchOfWhatComesIsHeld: a follower that learns of an election before we do is answered
+// when we lead, in a full fetch and in one that adds the partition to a session. One that
+// comes in vain is sent away in the end.
+func TestFetchOfWhatComesIsHeld(t *testing.T) {
+	begin := func(t *testing.T) *parked {
+		server, addr := serveTest(t, startReal(t), ServerConfig{BrokerListener: "CLIENT"})
+		server.coming = func(k fetchKey) bool { return k.topic == cluster.TopicID{1} && k.partition == 0 }
+		return &parked{T: t, server: server, addr: addr, conn: dialTest(t, addr)}
+	}
+	led := func(n int32) *lead.Partition {
+		return lead.New(lead.Config{Topic: cluster.TopicID{1}, Partition: cluster.Partition{Topic: "led", Partition: n}, Epoch: 4, Quorum: 1, Followers: []int32{1}})
+	}
+	code := func(s *parked) (code int16, some bool) {
+		resp := s.receive()
+		s.id = resp.SessionID
+		for _, topic := range resp.Topics {
+			for _, p := range topic.Partitions {
+				if p.Partition == 0 {
+					return p.ErrorCode, true
+				}
+			}
+		}
+		return 0, false
+	}
+	t.Run("full", func(t *testing.T) {
+		s := begin(t)
+		s.send(fetchFrame(fetchOf(0, 0, 0), 1, 0))
+		s.eventually(func() bool { return s.sessions() > 0 })
+		s.server.led.add(led(0))
+		if code, some := code(s); code != 0 || !some {
+			t.Errorf("code %d, %v", code, some)
+		}
+	})
+	t.Run("added to a session", func(t *testing.T) {
+		s := begin(t)
+		s.server.led.add(led(1))
+		s.send(fetchFrame(fetchOf(0, 0, 1), 1, 0))
+		if _, some := code(s); some || s.id == 0 {
+			t.Fatal("no session")
+		}
+		s.send(fetchFrame(fetchOf(s.id, 1, 0), 2, 25*time.Second))
+		s.eventually(func() bool { return s.busy(2) })
+		s.server.led.add(led(0))
+		if code, some := code(s); code != 0 || !some {
+			t.Errorf("code %d, %v", code, some)
+		}
+	})
+	t.Run("in vain", func(t *testing.T) {
+		s := begin(t)
+		s.send(fetchFrame(fetchOf(0, 0, 0), 1, 0))
+		if code, some := code(s); code != codeUnknownTopicID || !some {
+			t.Errorf("code %d, %v", code, some)
+		}
+	})
+}
+
+func (s *parked) sessions() int {
+	s.server.sessions.mu.Lock()
+	defer s.server.sessions.mu.Unlock()
+	return len(s.server.sessions.all)
+}

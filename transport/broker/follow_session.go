@@ -32,6 +32,7 @@ type followed struct {
 	fetchKey
 	led         *lead.Partition // nil while we do not lead it
 	at          lead.Fetch      // where the follower stands, as he said last
+	awaited     time.Time       // since when it is one that we may lead soon
 	mark, start int64           // high watermark and log start as he was told last
 	queued      bool
 	named       bool // in the request that is being answered
@@ -185,6 +186,7 @@ type entry struct {
 	size                int
 	release             func()
 	hold                bool // nothing is to be said yet
+	coming              bool // as we do not lead it yet
 }
 
 func (e *entry) diverges() bool { return e.diverging.Epoch >= 0 }
@@ -207,6 +209,7 @@ type gathering struct {
 	size    int  // of the records
 	urgent  bool // not to be waited with
 	held    bool // what has to be said of a partition is not known yet
+	coming  bool // one is not led yet: it does not wake the session
 }
 
 // gather looks at what may have changed, and takes of the records what fits into
@@ -243,10 +246,11 @@ func (s *fetchSession) gather(look func(f *followed, room int, first bool) entry
 		switch {
 		case e.size > 0 || e.code != 0 || e.diverges():
 			back = append(back, f)
-		case !first || f.piece.wanted: // there may be a batch that had no room
+		case e.coming, !first || f.piece.wanted: // there may be a batch that had no room
 			s.enqueue(f)
 		}
 		g.urgent, g.held = g.urgent || !e.waits(), g.held || s.full && e.hold
+		g.coming = g.coming || e.coming
 		if s.full || e.news() {
 			g.size += e.size
 			g.entries = append(g.entries, e)

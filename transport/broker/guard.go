@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/clustermirror/mirror/internal/metalog"
@@ -44,6 +45,7 @@ type guardian struct {
 	seen       metalog.Image
 	self       int32 // who we were at the last look
 	leaving    bool
+	unsure     bool // it could not be read what is ours
 	open       map[metalog.PartitionID]*guarded
 }
 
@@ -51,7 +53,7 @@ type guardian struct {
 func (g *guardian) changed() bool {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	return g.seen.Version > 0 && (g.m.self.Broker != g.self || g.m.leave != g.leaving)
+	return g.seen.Version > 0 && (g.unsure || g.m.self.Broker != g.self || g.m.leave != g.leaving)
 }
 
 // look takes in a new image. With another id, or when we leave, everything is
@@ -60,7 +62,7 @@ func (g *guardian) look(ctx context.Context, image metalog.Image, delta metalog.
 	g.m.mu.Lock()
 	self, leaving := g.m.self.Broker, g.m.leave
 	g.m.mu.Unlock()
-	if self != g.self || leaving != g.leaving || g.seen.Version == 0 {
+	if self != g.self || leaving != g.leaving || g.seen.Version == 0 || g.unsure {
 		delta = metalog.Delta{All: true}
 	}
 	before := g.seen
@@ -69,10 +71,11 @@ func (g *guardian) look(ctx context.Context, image metalog.Image, delta metalog.
 		return
 	}
 	found := find(before, image, delta, self, g.ours)
-	if len(found) > 0 && g.m.cfg.recall != nil {
-		g.m.cfg.recall(ctx)
-	}
+	g.unsure = len(found) > 0 && g.m.cfg.recall != nil && g.m.cfg.recall(ctx) != nil
 	for id, s := range found {
+		if g.unsure && !strings.HasPrefix(topicName(image, id), "__") {
+			continue // it may be ours, and somebody would write to it: looked at again
+		}
 		if !g.ours(id) && g.open[id] == nil {
 			g.open[id] = &guarded{stray: s, epoch: -1}
 			g.m.logger.Warn("a partition that is not ours was placed on us", "topic", topicName(image, id), "partition", id.Partition)
@@ -81,13 +84,23 @@ func (g *guardian) look(ctx context.Context, image metalog.Image, delta metalog.
 }
 
 // ours reports that a partition is meant to be here.
-func (g *guardian) ours(id metalog.PartitionID) bool { return !g.leaving && g.m.ours(g.seen, id) }
+func (g *guardian) ours(id metalog.PartitionID) bool {
+	return !g.leaving && (g.m.ours(g.seen, id) || g.m.theirs(g.seen, id))
+}
 
 func topicName(i metalog.Image, id metalog.PartitionID) string {
 	if t, ok := i.Topic(id.Topic); ok {
 		return t.Name
 	}
 	return id.Topic.String()
+}
+
+// theirs reports that another broker of our range leads a partition: it is that one's affair
+// whether it is a stray.
+func (m *Membership) theirs(i metalog.Image, id metalog.PartitionID) bool {
+	p, ok := i.Partition(id)
+	us := m.party()
+	return ok && p.Leader >= 0 && us.own(p.Leader) && p.Leader != us.Broker
 }
 
 // ours asks the host.

@@ -288,7 +288,7 @@ func (s *session) beat(ctx context.Context) error {
 		return err
 	}
 	answer := resp.(*kmsg.BrokerHeartbeatResponse)
-	if err := wire.CodeError(answer.ErrorCode); err != nil {
+	if err := heartbeatError(resp); err != nil {
 		return err
 	}
 	s.answered, s.behind = time.Now(), answer.IsFenced && !answer.IsCaughtUp && !wish.fenced && !wish.shutdown

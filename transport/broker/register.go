@@ -57,14 +57,27 @@ func registration(id Identity, cfg Config, clusterID string, features []kmsg.Bro
 // image, as it is: a controller lets nobody in who has not seen his own
 // registration, and waits with another broker's shutdown until all have seen it.
 func heartbeat(id Identity, epoch int64, image metalog.Image, w wishes) *kmsg.BrokerHeartbeatRequest {
+	var cordoned []metalog.UUID
+	if w.cordoned {
+		cordoned = append(cordoned, id.Directory)
+	}
+	return beatOf(id.Broker, epoch, image.Offset-1, cordoned, w)
+}
+
+// beatOf is a heartbeat of any broker.
+func beatOf(broker int32, epoch, offset int64, cordoned []metalog.UUID, w wishes) *kmsg.BrokerHeartbeatRequest {
 	req := kmsg.NewPtrBrokerHeartbeatRequest()
-	req.BrokerID, req.BrokerEpoch, req.CurrentMetadataOffset = id.Broker, epoch, image.Offset-1
+	req.BrokerID, req.BrokerEpoch, req.CurrentMetadataOffset = broker, epoch, offset
 	req.WantFence, req.WantShutdown = w.fenced, w.shutdown
 	req.CordonedLogDirs = [][16]byte{} // null would mean that we do not know yet
-	if w.cordoned {
-		req.CordonedLogDirs = [][16]byte{id.Directory}
+	for _, dir := range cordoned {
+		req.CordonedLogDirs = append(req.CordonedLogDirs, dir)
 	}
 	return req
+}
+
+func heartbeatError(resp kmsg.Response) error {
+	return wire.CodeError(resp.(*kmsg.BrokerHeartbeatResponse).ErrorCode)
 }
 
 // cordonVersion is the first version of BrokerHeartbeat that can cordon (4.3).

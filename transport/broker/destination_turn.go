@@ -1,0 +1,265 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+// Turn returns when it is this process of its group that mirrors. shared is false where the
+// destination has no group. Once the turn is another's, Run returns cluster.ErrSuperseded.
+func (d *Destination) Turn(ctx context.Context) (shared bool, err error) {
+	if d.cfg.Workers == "" {
+		return false, nil
+	}
+	select {
+	case <-d.turned:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+// hasTurn reports that Turn returns at once.
+func (d *Destination) hasTurn() bool {
+	if d.cfg.Workers == "" {
+		return true
+	}
+	select {
+	case <-d.turned:
+		return true
+	default:
+		return false
+	}
+}
+
+// turnOf is whose turn it is: of those that lead something of ours the first, and where
+// nobody does, of all that stand by. It is pure.
+func turnOf(us int32, leading, standing []int32) int32 {
+	if len(leading) > 0 {
+		return slices.Min(leading)
+	}
+	return min(us, slices.Min(append(slices.Clone(standing), us)))
+}
+
+// leads is what brokers of our range lead of ours.
+type leads struct {
+	brokers []int32       // in the order of their ids
+	after   map[int32]int // how many partitions we may be elected for when one of them goes
+}
+
+// leadsOf looks at topics. A partition that nobody leads for a moment counts for those that
+// live and may be elected. It is pure.
+func leadsOf(us party, image metalog.Image, topics []string) leads {
+	l := leads{after: make(map[int32]int)}
+	for _, id := range partitionsOf(image, topics...) {
+		p, ok := image.Partition(id)
+		if !ok {
+			continue
+		}
+		by := []int32{p.Leader}
+		if p.Leader < 0 {
+			by = living(image, slices.DeleteFunc(slices.Concat(p.ISR, p.ELR), us.real))
+		}
+		for _, r := range by {
+			if us.real(r) {
+				continue
+			}
+			if !slices.Contains(l.brokers, r) {
+				l.brokers = append(l.brokers, r)
+			}
+			if r != us.Broker && slices.Contains(p.ISR, us.Broker) {
+				l.after[r]++
+			}
+		}
+	}
+	slices.Sort(l.brokers)
+	return l
+}
+
+// standby is what standBy knows; only its goroutine uses it.
+type standby struct {
+	d       *Destination
+	link    controller
+	seen    uint64 // version of the image that leads was read off
+	leads   leads
+	yielded time.Time
+}
+
+// standBy waits for our turn and watches whose it is. Its error is that it is another's
+// after it was ours.
+func (d *Destination) standBy(ctx context.Context) error {
+	s := &standby{d: d, link: controller{quorum: d.m.quorum}}
+	defer s.link.drop()
+	tick := time.NewTicker(d.cfg.Silence / 6)
+	defer tick.Stop()
+	for {
+		if err := s.look(ctx, time.Now()); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-d.peers.stirred:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *standby) look(ctx context.Context, now time.Time) error {
+	d := s.d
+	words, image, us := d.peers.look(now), d.m.log.Image(), d.m.party()
+	b, _, joined := d.m.mine(image)
+	if image.Version == 0 || us.Broker < 0 {
+		return nil
+	}
+	if image.Version != s.seen || !d.hasTurn() { // what is ours changes by itself as well
+		s.seen, s.leads = image.Version, leadsOf(us, image, d.own.names())
+	}
+	holder := turnOf(us.Broker, s.leads.brokers, standing(image, words, now, d.cfg.Silence))
+	switch {
+	case d.hasTurn() && holder != us.Broker:
+		return fmt.Errorf("%w: broker %d leads", cluster.ErrSuperseded, holder)
+	case d.hasTurn(), !joined, b.Fenced:
+		return nil
+	case holder == us.Broker:
+		if !unanswered(image, us, words) {
+			s.begin(ctx)
+		}
+		return nil
+	case slices.Contains(s.leads.brokers, us.Broker):
+		s.yield(ctx, now)
+	}
+	s.fence(ctx, image, words, now)
+	return nil
+}
+
+// unanswered reports that one of our range is up of which we do not know yet who it is.
+func unanswered(image metalog.Image, us party, words map[int32]word) bool {
+	for b := range image.Brokers() {
+		if us.own(b.ID) && b.ID != us.Broker && !b.Fenced && !words[b.ID].asked {
+			return true
+		}
+	}
+	return false
+}
+
+// begin takes the turn, once it is known what is ours.
+func (s *standby) begin(ctx context.Context) {
+	if s.d.recall(ctx) != nil {
+		return // it is tried again
+	}
+	us, image := s.d.m.party(), s.d.m.log.Image()
+	if holder := turnOf(us.Broker, leadsOf(us, image, s.d.own.names()).brokers, nil); holder == us.Broker {
+		s.d.cfg.Logger.Info("it is our turn", "broker", us.Broker)
+		close(s.d.turned)
+	}
+}
+
+// yield gives up what we lead to those of ours that are in sync.
+func (s *standby) yield(ctx context.Context, now time.Time) {
+	d, us, image := s.d, s.d.m.party(), s.d.m.log.Image()
+	if now.Sub(s.yielded) < time.Second {
+		return
+	}
+	for _, id := range partitionsOf(image, d.own.names()...) {
+		p, ok := image.Partition(id)
+		if ok && p.Leader == us.Broker && !slices.ContainsFunc(p.ISR, func(r int32) bool { return us.own(r) && r != us.Broker }) {
+			return // nobody could take it, until keepPeers has let somebody in
+		}
+	}
+	s.yielded = now
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	d.cfg.Logger.Info("it is another's turn: giving up what we lead", "broker", us.Broker)
+	err := d.m.Fence(bounded, true)
+	again, over := context.WithTimeout(ctx, patience)
+	defer over()
+	if err = errors.Join(err, d.m.Fence(again, false)); err != nil && ctx.Err() == nil {
+		d.cfg.Logger.Warn("giving up what we lead", "error", err)
+	}
+}
+
+// fence takes those that lead and are silent for dead.
+func (s *standby) fence(ctx context.Context, image metalog.Image, words map[int32]word, now time.Time) {
+	d := s.d
+	for _, id := range s.leads.brokers {
+		b, ok := image.Broker(id)
+		if w := words[id]; !ok || b.Fenced || s.leads.after[id] == 0 || !w.overdue(now, d.cfg.Silence) {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		err := s.link.inTheirName(bounded, b, image.Offset-1, wishes{cordoned: true, fenced: true})
+		cancel()
+		d.cfg.Logger.Warn("the worker that leads is silent: another one is elected", "broker", id, "error", err)
+		if err == nil {
+			d.peers.fenced(id)
+		}
+	}
+}
+
+// rereadEvery is how often it is read what is ours, at most, when somebody else has the turn.
+const rereadEvery = 250 * time.Millisecond
+
+// keepOwn follows what the worker that has the turn does with topics.
+func (d *Destination) keepOwn(ctx context.Context) error {
+	version, need := uint64(0), true
+	for ctx.Err() == nil {
+		if need {
+			need = d.recall(ctx) != nil
+			pause(ctx, rereadEvery)
+			continue
+		}
+		image, delta, err := d.m.log.Next(ctx, version)
+		if err != nil {
+			continue
+		}
+		version, need = image.Version, delta.All
+		for id := range delta.Partitions {
+			need = need || d.mixed(image, id)
+		}
+	}
+	return nil
+}
+
+// mixed reports that who leads a partition does not go with what we know of whose it is.
+func (d *Destination) mixed(image metalog.Image, id metalog.PartitionID) bool {
+	us := d.m.party()
+	p, ok := image.Partition(id)
+	return !ok || p.Leader >= 0 && us.own(p.Leader) != d.own.has(topicName(image, id))
+}
+
+// keepPeers has the others of our group in sync of what we lead.
+func (d *Destination) keepPeers(ctx context.Context) error {
+	for ; ctx.Err() == nil; pause(ctx, tickEvery) {
+		now, image := time.Now(), d.m.log.Image()
+		peers := standing(image, d.peers.words(), now, d.cfg.Silence)
+		if image.Version == 0 || len(peers) == 0 {
+			continue
+		}
+		var ids []metalog.PartitionID
+		for _, h := range d.allLed() {
+			h.mu.Lock()
+			if h.led != nil {
+				ids = append(ids, h.id)
+			}
+			h.mu.Unlock()
+		}
+		ids = lonely(d.m.party(), image, ids, peers)
+		for some := range slices.Chunk(ids, maxAdopt) {
+			bounded, cancel := context.WithTimeout(ctx, patience)
+			err := failedWith(d.control.welcome(bounded, some, peers))
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				d.cfg.Logger.Warn("others of ours cannot take over yet", "brokers", peers, "error", err)
+				pause(ctx, 2*time.Second)
+			}
+		}
+	}
+	return nil
+}

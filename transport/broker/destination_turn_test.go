@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clustermirror/mirror/internal/metalog"
+)
+
+func TestTurnOf(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		us                int32
+		leading, standing []int32
+		want              int32
+	}{
+		{"alone", 100, nil, nil, 100},
+		{"nobody leads: the first", 101, nil, []int32{100}, 100},
+		{"nobody leads: we are the first", 100, nil, []int32{101, 102}, 100},
+		{"another leads", 100, []int32{101}, []int32{101}, 101},
+		{"we lead, and a lower one has come", 101, []int32{101}, []int32{100}, 101},
+		{"two lead", 101, []int32{100, 101}, []int32{100}, 100},
+	} {
+		if got := turnOf(tt.us, tt.leading, tt.standing); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLeadsOf(t *testing.T) {
+	us := (&model{}).us()
+	for _, tt := range []struct {
+		name string
+		p    metalog.Partition
+		want leads
+	}{
+		{"another leads, we are in sync", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 101}, leads{[]int32{101}, map[int32]int{101: 1}}},
+		{"another leads, we are not", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{101}, Leader: 101}, leads{[]int32{101}, map[int32]int{}}},
+		{"we lead", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 100}, leads{[]int32{100}, map[int32]int{}}},
+		{"a real one leads", metalog.Partition{Replicas: []int32{100, 1}, ISR: []int32{100, 1}, Leader: 1}, leads{nil, map[int32]int{}}},
+		{"its epoch is being raised", metalog.Partition{Replicas: []int32{100, 101, 1}, ELR: []int32{101}, Leader: -1}, leads{[]int32{101}, map[int32]int{}}},
+		{"who could lead is down", metalog.Partition{Replicas: []int32{5, 1}, ISR: []int32{5}, Leader: -1}, leads{nil, map[int32]int{}}},
+	} {
+		i := (&model{Partition: tt.p}).image(t)
+		for _, topics := range [][]string{{"t"}, {"t", "gone"}} {
+			if diff := cmp.Diff(tt.want, leadsOf(us, i, topics), cmp.AllowUnexported(leads{})); diff != "" {
+				t.Errorf("%s: %s", tt.name, diff)
+			}
+		}
+		if l := leadsOf(us, i, nil); len(l.brokers) > 0 {
+			t.Errorf("%s: a topic of others counts: %v", tt.name, l)
+		}
+	}
+}
+
+// TestSilence: who counts as dead, and who as standing by.
+func TestSilence(t *testing.T) {
+	now := time.Now()
+	const silence = 600 * time.Millisecond
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, tt := range []struct {
+		name              string
+		w                 word
+		overdue, standing bool
+	}{
+		{"it answers", word{heard: ago(100 * time.Millisecond), worker: true}, false, true},
+		{"it is silent", word{heard: ago(time.Second), worker: true, missed: 2}, true, false},
+		{"its answer may lie here unread", word{heard: ago(time.Minute), worker: true, missed: 1}, false, false},
+		{"nobody listens there any more", word{heard: ago(100 * time.Millisecond), worker: true, gone: true}, true, false},
+		{"it never answered, or was fenced since", word{worker: true, gone: true, missed: 9}, false, false},
+		{"of another group", word{heard: ago(time.Second), missed: 9}, false, false},
+		{"of another group, and answers", word{heard: now}, false, false},
+	} {
+		if got := tt.w.overdue(now, silence); got != tt.overdue {
+			t.Errorf("%s: overdue %v", tt.name, got)
+		}
+		if got := standing(around(t, nil), map[int32]word{101: tt.w}, now, silence); slices.Equal(got, []int32{101}) != tt.standing {
+			t.Errorf("%s: standing by are %v", tt.name, got)
+		}
+	}
+	if got := standing(around(t, nil), map[int32]word{5: {heard: now, worker: true}}, now, silence); len(got) > 0 {
+		t.Errorf("fenced, and stands by: %v", got)
+	}
+}
