@@ -41,7 +41,7 @@ func TestStopWithoutSource(t *testing.T) {
 			mirrored(t, r, last)
 			die(p)
 			began := time.Now()
-			if err := r.Stop(within(t, 20*time.Second), "orders"); err != nil {
+			if err := r.Stop(within(t, patience), "orders"); err != nil {
 				t.Fatal(err)
 			}
 			if d := time.Since(began); d > 8*time.Second { // GroupTimeout is 2 s
@@ -106,7 +106,7 @@ func TestStopAfterRestart(t *testing.T) {
 
 	second := run(t, p, quick())
 	for range 2 {
-		if err := second.Stop(within(t, 20*time.Second), "orders"); err != nil {
+		if err := second.Stop(within(t, patience), "orders"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestStartAfterStopDiverged(t *testing.T) {
 	o.Events = log.events()
 	r := run(t, p, o)
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := r.Stop(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestStartAfterStopDiverged(t *testing.T) {
 	if !errors.As(s.Err, &where) || where.Span.From < 100 || where.Span.From > 106 || s.Retriable {
 		t.Errorf("failed: %s", show(s))
 	}
-	kafkatest.Eventually(t, 5*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if e, ok := log.failure(orders); !ok || e.Offset != where.Span.From || !errors.Is(e.Err, mirror.ErrLocalWrites) {
 			return fmt.Errorf("event %+v", e)
 		}
@@ -201,7 +201,7 @@ func TestStartBehindFence(t *testing.T) {
 	write(t, p.a, "orders", 0, 100)
 	r := run(t, p, quick("orders"))
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := r.Stop(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestSecondStretch(t *testing.T) {
 	write(t, p.a, "orders", 0, 100)
 	r := run(t, p, quick("orders"))
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := r.Stop(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestSecondStretch(t *testing.T) {
 		}
 	}
 	write(t, p.a, "orders", 0, 50)
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if info := p.b.PartitionInfo("orders", 0); info == nil || info.HighWatermark != 150 {
 			return fmt.Errorf("%+v %s", info, r.describe(orders))
 		}
@@ -264,7 +264,7 @@ func TestReverseIsRefused(t *testing.T) {
 	write(t, p.a, "orders", 0, 100)
 	r := run(t, p, quick("orders"))
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	if err := r.Stop(within(t, 20*time.Second), "orders"); err != nil {
+	if err := r.Stop(within(t, patience), "orders"); err != nil {
 		t.Fatal(err)
 	}
 	write(t, p.a, "orders", 0, 3) // a tail that was never mirrored
@@ -299,7 +299,7 @@ func TestStopEverythingAfterRestart(t *testing.T) {
 			}
 
 			second := run(t, p, quick("orders.*"))
-			if err := second.Stop(within(t, 20*time.Second), entries...); err != nil {
+			if err := second.Stop(within(t, patience), entries...); err != nil {
 				t.Fatal(err)
 			}
 			for q := range last {
@@ -315,7 +315,7 @@ func TestStopEverythingAfterRestart(t *testing.T) {
 					t.Errorf("%s ends at %d: it is not this mirror's", topic, got)
 				}
 			}
-			wantIs(t, second.Stop(within(t, 20*time.Second), "nothing.*"), mirror.ErrUnknownTopic)
+			wantIs(t, second.Stop(within(t, patience), "nothing.*"), mirror.ErrUnknownTopic)
 		})
 	}
 }
@@ -334,7 +334,7 @@ func TestStopOfAForeignTopic(t *testing.T) {
 	s := r.reach(t, orders, coordinator.StateFailed)
 	wantIs(t, s.Err, mirror.ErrDiverged)
 	for range 2 {
-		if err := r.Stop(within(t, 20*time.Second), "orders"); err != nil {
+		if err := r.Stop(within(t, patience), "orders"); err != nil {
 			t.Fatal(err)
 		}
 	}

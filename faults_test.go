@@ -49,7 +49,7 @@ func TestC2_7_CreateFails(t *testing.T) {
 	o.Events = log.events()
 	o.RetryMin, o.RetryMax = 300*time.Millisecond, time.Second
 	r := run(t, p, o)
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s := r.Status(); !strings.Contains(s.Refused["orders"], "INVALID_REPLICATION_FACTOR") || s.Health != "failed" {
 			return errors.New(show(s))
 		}
@@ -63,7 +63,7 @@ func TestC2_7_CreateFails(t *testing.T) {
 	if metadata.Load() {
 		t.Error("asked the destination to create topics by itself")
 	}
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s := r.Status(); len(s.Refused) > 0 || s.Health != "ok" {
 			return errors.New(show(s))
 		}
@@ -146,7 +146,7 @@ func TestBatches(t *testing.T) {
 // batchBytes reads a log as its batches.
 func batchBytes(t testing.TB, read func(context.Context, cluster.Partition, int64, int32) ([]byte, error), p cluster.Partition) [][]byte {
 	t.Helper()
-	b, err := read(within(t, 10*time.Second), p, 0, 10<<20)
+	b, err := read(within(t, patience), p, 0, 10<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,13 +277,13 @@ func TestSourceShapes(t *testing.T) {
 				t.Errorf("failed: %s", show(s))
 			}
 			mirrored(t, r, map[cluster.Partition]int64{at("orders", 1): last})
-			kafkatest.Eventually(t, 5*time.Second, func(context.Context) error {
+			kafkatest.Eventually(t, patience, func(context.Context) error {
 				if e, ok := log.failure(orders); !ok || e.Offset != tc.offset || !errors.Is(e.Err, tc.kind) {
 					return fmt.Errorf("event %+v", e)
 				}
 				return nil
 			})
-			kafkatest.Eventually(t, 5*time.Second, func(context.Context) error { // what came before it lands
+			kafkatest.Eventually(t, patience, func(context.Context) error { // what came before it lands
 				if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != tc.offset {
 					return fmt.Errorf("destination ends at %d, want %d", got, tc.offset)
 				}
@@ -303,7 +303,7 @@ func transaction(t *testing.T, c *kfake.Cluster, topic string, n int, good bool)
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

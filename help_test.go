@@ -89,6 +89,10 @@ type running struct {
 	err    error
 }
 
+// patience is how long a test waits for what comes soon: only a failure waits so long,
+// and a busy machine is slow.
+const patience = 2 * time.Minute
+
 // runBound is how long Run may take to return.
 const runBound = 10 * time.Second
 
@@ -111,7 +115,7 @@ func start(t testing.TB, m *mirror.Mirror) *running {
 		r.err = m.Run(ctx)
 	}()
 	t.Cleanup(func() { r.stop(t) })
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error { // until then, operations are only recorded
+	kafkatest.Eventually(t, patience, func(context.Context) error { // until then, operations are only recorded
 		select {
 		case <-r.ended:
 			return nil
@@ -174,7 +178,7 @@ func writeRecords(t testing.TB, c *kfake.Cluster, records []*kgo.Record, opts ..
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	results := cl.ProduceSync(within(t, 30*time.Second), records...)
+	results := cl.ProduceSync(within(t, patience), records...)
 	if err := results.FirstErr(); err != nil {
 		t.Fatalf("write: %v", err)
 	}
@@ -192,7 +196,7 @@ func at(topic string, partition int32) cluster.Partition {
 // mirrored waits until a record of each partition is safe at the destination.
 func mirrored(t testing.TB, m *running, last map[cluster.Partition]int64) {
 	t.Helper()
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	for p, offset := range last {
 		if err := m.WaitMirrored(ctx, p, offset); err != nil {
 			t.Fatalf("%v\n%v", err, m.describe(p))
@@ -225,7 +229,7 @@ func (r *running) partition(p cluster.Partition) (mirror.PartitionStatus, bool) 
 // reach waits until a partition is in a state, and gives its status then.
 func (r *running) reach(t testing.TB, p cluster.Partition, state coordinator.State) (s mirror.PartitionStatus) {
 	t.Helper()
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		var ok bool
 		if s, ok = r.partition(p); !ok || s.State != state {
 			return fmt.Errorf("%v is %q, want %s: %s", p, s.State, state, r.describe(p))
@@ -238,7 +242,7 @@ func (r *running) reach(t testing.TB, p cluster.Partition, state coordinator.Sta
 // equal compares partitions record by record, ends too.
 func equal(t testing.TB, a, b verify.Reader, ps ...cluster.Partition) {
 	t.Helper()
-	reports, err := verify.Topics(within(t, 30*time.Second), a, b, ps, nil)
+	reports, err := verify.Topics(within(t, patience), a, b, ps, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -41,7 +40,7 @@ func TestNewConnectsToNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, patience)
 	calls := map[string]error{
 		"start": m.Start(ctx, "orders"), "pause": m.Pause(ctx, "orders"), "resume": m.Resume(ctx, "orders"),
 		"recover": m.Recover(ctx, "orders"), "stop": m.Stop(ctx, "orders"),
@@ -155,7 +154,7 @@ func TestFilters(t *testing.T) {
 			o := quick(tc.include...)
 			o.Topics.Exclude = tc.exclude
 			r := start(t, newMirror(t, connect(t, a, net), connect(t, b, net), o))
-			kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+			kafkatest.Eventually(t, patience, func(context.Context) error {
 				if r.Status().Synced == nil || r.Status().States[coordinator.StateMirroring] != len(tc.want) {
 					return errors.New(r.Status().SyncError)
 				}

@@ -27,7 +27,7 @@ func TestBeforeRun(t *testing.T) {
 		write(t, p.a, topic, 0, 100)
 	}
 	m := newMirror(t, p.source, p.destination, quick("paused", "resumed", "stopped"))
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	for _, err := range []error{
 		m.Start(ctx, "started"), m.Pause(ctx, "paused", "resumed"), m.Resume(ctx, "resumed"), m.Stop(ctx, "stopped"),
 		m.Start(ctx, "started"), m.Pause(ctx, "paused"),
@@ -40,7 +40,7 @@ func TestBeforeRun(t *testing.T) {
 	mirrored(t, r, map[cluster.Partition]int64{at("started", 0): 99, at("resumed", 0): 99})
 	r.reach(t, at("paused", 0), coordinator.StatePaused)
 	// C12.3: a partition that was never fetched has a lag too.
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		s, _ := r.partition(at("paused", 0))
 		if s.Lag != 100 || s.SourceEnd != 100 || s.Desired != coordinator.WantPaused || r.Status().Lag != 100 {
 			return fmt.Errorf("paused: %s, in all %d", show(s), r.Status().Lag)
@@ -50,7 +50,7 @@ func TestBeforeRun(t *testing.T) {
 	if err := p.a.DeleteRecords("paused", 0, 60); err != nil { // what is gone does not have to be copied
 		t.Fatal(err)
 	}
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s, _ := r.partition(at("paused", 0)); s.Lag != 40 || s.SourceStart != 60 {
 			return errors.New(show(s))
 		}
@@ -75,7 +75,7 @@ func TestPauseResume(t *testing.T) {
 		last[at("orders", part)] = write(t, p.a, "orders", part, 50) + 49
 	}
 	mirrored(t, r, last)
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	for range 2 {
 		if err := r.Pause(ctx, "orders"); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestPauseResume(t *testing.T) {
 	for q := range last {
 		last[q] = write(t, p.a, "orders", q.Partition, 50) + 49
 	}
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error { // a sync shows the lag meanwhile
+	kafkatest.Eventually(t, patience, func(context.Context) error { // a sync shows the lag meanwhile
 		if s := r.Status(); s.Lag != 100 {
 			return fmt.Errorf("lag %d", s.Lag)
 		}
@@ -118,7 +118,7 @@ func TestStop(t *testing.T) {
 	o.Events = log.events()
 	r := run(t, p, o)
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	for range 2 {
 		if err := r.Stop(ctx, "orders"); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestStop(t *testing.T) {
 	}
 	write(t, p.a, "other", 0, 5) // the rest goes on
 	mirrored(t, r, map[cluster.Partition]int64{at("other", 0): 4})
-	kafkatest.Eventually(t, 5*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		if len(log.groups) != 1 || log.groups[0].Groups != 1 || log.groups[0].Offsets != 1 || log.groups[0].Err != nil {
@@ -156,7 +156,7 @@ func TestStop(t *testing.T) {
 
 func commit(t testing.TB, c *kfake.Cluster, group string, p cluster.Partition, offset int64) {
 	t.Helper()
-	err := connect(t, c, nil).Commit(within(t, 10*time.Second), group, []cluster.Committed{{Partition: p, Offset: offset}})
+	err := connect(t, c, nil).Commit(within(t, patience), group, []cluster.Committed{{Partition: p, Offset: offset}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func commit(t testing.TB, c *kfake.Cluster, group string, p cluster.Partition, o
 
 func committed(t testing.TB, c *kfake.Cluster, group string, p cluster.Partition) int64 {
 	t.Helper()
-	answers, err := connect(t, c, nil).Committed(within(t, 10*time.Second), []string{group})
+	answers, err := connect(t, c, nil).Committed(within(t, patience), []string{group})
 	if err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers)
 	}
@@ -196,7 +196,7 @@ func TestPromote(t *testing.T) {
 		t.Errorf("stopped all the same: %s", show(s))
 	}
 	full.Remove()
-	if err := r.Promote(within(t, 20*time.Second), "orders"); err != nil {
+	if err := r.Promote(within(t, patience), "orders"); err != nil {
 		t.Fatal(err)
 	}
 	if s, _ := r.partition(orders); s.State != coordinator.StateStopped || s.Position.Offset != 100 {

@@ -71,7 +71,7 @@ func TestC11_7_Reasons(t *testing.T) {
 			b := newCluster(t, "B", kfake.SeedTopics(1, "orders"))
 			// As a source: the status shows the reason.
 			r := start(t, newMirror(t, bad, connect(t, b, nil), quick("orders")))
-			kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+			kafkatest.Eventually(t, patience, func(context.Context) error {
 				if s := r.Status(); !strings.Contains(s.SyncError, tc.text) || s.Health != "troubled" {
 					return errors.New(show(s))
 				}
@@ -82,7 +82,7 @@ func TestC11_7_Reasons(t *testing.T) {
 			}
 			// As a destination: an operation says it by type.
 			r = start(t, newMirror(t, connect(t, b, nil), bad, quick("orders")))
-			err = r.Stop(within(t, 20*time.Second), "unknown")
+			err = r.Stop(within(t, patience), "unknown")
 			wantIs(t, err, tc.kind)
 			var e *mirror.Error
 			if !errors.As(err, &e) || e.Op != "stop" {
@@ -108,7 +108,7 @@ func TestReasonOfAPartition(t *testing.T) {
 			r := run(t, p, quick(".*"))
 			mirrored(t, r, map[cluster.Partition]int64{orders: write(t, p.a, "orders", 0, 1)})
 			bad := p.a.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "orders", Err: tc.err, Count: -1})
-			kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+			kafkatest.Eventually(t, patience, func(context.Context) error {
 				s, _ := r.partition(orders)
 				if !errors.Is(s.Err, tc.kind) || s.Reason == "" {
 					return errors.New(show(s))
@@ -118,7 +118,7 @@ func TestReasonOfAPartition(t *testing.T) {
 			mirrored(t, r, map[cluster.Partition]int64{at("other", 0): write(t, p.a, "other", 0, 1)})
 			bad.Remove()
 			mirrored(t, r, map[cluster.Partition]int64{orders: write(t, p.a, "orders", 0, 1)})
-			kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+			kafkatest.Eventually(t, patience, func(context.Context) error {
 				if s, _ := r.partition(orders); s.State != coordinator.StateMirroring || s.Reason != "" || r.Status().Health != "ok" {
 					return errors.New(show(s))
 				}

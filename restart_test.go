@@ -96,7 +96,7 @@ func TestC11_3_TwoEngines(t *testing.T) {
 	one := run(t, p, quick("orders"))
 	one.progress(t, at("orders", 0), 50)
 	two := start(t, newMirror(t, connect(t, p.a, p.net), connect(t, p.b, p.net), quick("orders")))
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if n := two.Status().Partitions; n != 3 {
 			return fmt.Errorf("the second one has %d partitions", n)
 		}
@@ -121,7 +121,7 @@ func TestC11_3_TwoEngines(t *testing.T) {
 func (p *pair) grows(t testing.TB, q cluster.Partition, n int64) {
 	t.Helper()
 	from := p.b.PartitionInfo(q.Topic, q.Partition).HighWatermark
-	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if now := p.b.PartitionInfo(q.Topic, q.Partition).HighWatermark; now < from+n {
 			return fmt.Errorf("%v went from %d to %d", q, from, now)
 		}
@@ -134,7 +134,7 @@ func (p *pair) grows(t testing.TB, q cluster.Partition, n int64) {
 func (r *running) progress(t testing.TB, p cluster.Partition, n int64) {
 	t.Helper()
 	from := int64(-1)
-	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		s, ok := r.partition(p)
 		if ok && s.DestinationEnd >= 0 && from < 0 {
 			from = s.DestinationEnd

@@ -135,7 +135,7 @@ func TestRunEndsInEveryState(t *testing.T) {
 				mirrored(t, r, map[cluster.Partition]int64{orders: 99})
 				hole(p.toDestination(), true)
 				write(t, p.a, "orders", 0, 100)
-				kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+				kafkatest.Eventually(t, patience, func(context.Context) error {
 					if s, _ := r.partition(orders); s.SourceEnd < 200 {
 						return fmt.Errorf("source end %d", s.SourceEnd)
 					}
@@ -180,7 +180,7 @@ func TestRunEndsInEveryState(t *testing.T) {
 			name: "stopped",
 			reach: func(t *testing.T, p *pair, r *running) {
 				mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-				if err := r.Stop(within(t, 10*time.Second), "orders"); err != nil {
+				if err := r.Stop(within(t, patience), "orders"); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -227,7 +227,7 @@ func refuse(links []*kafkatest.Link, on bool) {
 
 func syncFails(t *testing.T, r *running) {
 	t.Helper()
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s := r.Status(); s.SyncError == "" || s.Health != "troubled" {
 			return fmt.Errorf("status %s", show(s))
 		}
@@ -238,7 +238,7 @@ func syncFails(t *testing.T, r *running) {
 // syncHangs waits until looks for topics do not come back any more.
 func syncHangs(t *testing.T, r *running) {
 	t.Helper()
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s := r.Status(); s.Synced == nil || time.Since(*s.Synced) < 500*time.Millisecond {
 			return errors.New("still synced")
 		}
@@ -248,7 +248,7 @@ func syncHangs(t *testing.T, r *running) {
 
 func dialled(t *testing.T, links []*kafkatest.Link) {
 	t.Helper()
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		for _, l := range links {
 			if l.Dials() > 0 {
 				return nil
@@ -270,7 +270,7 @@ func TestPartitionsGrow(t *testing.T) {
 	o.Events = log.events()
 	r := run(t, p, o)
 	r.reach(t, at("other", 0), coordinator.StateMirroring)
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		top, ok := r.Topic("orders")
 		if !ok || top.Refused == "" || r.Status().Refused["orders"] != top.Refused || r.Status().Health != "failed" {
 			return fmt.Errorf("%+v", top)

@@ -73,7 +73,7 @@ func TestC13_3_ManyTopics(t *testing.T) {
 	p := newPair(t, parts, names...)
 	began := time.Now()
 	r := run(t, p, quick("topic-.*"))
-	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s := r.Status(); s.States[coordinator.StateMirroring] != count*parts {
 			return errors.New(show(s.States) + s.SyncError)
 		}

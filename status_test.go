@@ -90,14 +90,14 @@ func TestWorst(t *testing.T) {
 	r := start(t, m)
 	r.reach(t, at("orders", 7), coordinator.StateFailed)
 	mirrored(t, r, map[cluster.Partition]int64{at("orders", 90): 899, at("orders", 50): 499, at("orders", 3): 29})
-	if err := r.Pause(within(t, 20*time.Second), "orders"); err != nil && !errors.Is(err, mirror.ErrDiverged) {
+	if err := r.Pause(within(t, patience), "orders"); err != nil && !errors.Is(err, mirror.ErrDiverged) {
 		t.Fatal(err)
 	}
 	for _, part := range []int32{3, 50, 90} {
 		write(t, p.a, "orders", part, int(part))
 	}
 	var s mirror.Status
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s = r.Status(); s.Lag != 143 {
 			return errors.New(show(s.States) + fmt.Sprint(" lag ", s.Lag))
 		}
@@ -116,10 +116,10 @@ func TestWorst(t *testing.T) {
 	if s.States[coordinator.StatePaused] != 120 || s.Health != "ok" {
 		t.Errorf("%s %s", show(s.States), s.Health)
 	}
-	if err := r.Resume(within(t, 20*time.Second), "orders"); err != nil {
+	if err := r.Resume(within(t, patience), "orders"); err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.Eventually(t, 20*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s = r.Status(); s.Lag != 0 || s.States[coordinator.StateFailed] != 1 || s.States[coordinator.StateMirroring] != 119 {
 			return errors.New(show(s.States))
 		}
@@ -224,7 +224,7 @@ func TestEvents(t *testing.T) {
 	r := run(t, p, o)
 	write(t, p.a, "orders", 0, 100)
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
-	if err := r.Pause(within(t, 30*time.Second)); err != nil {
+	if err := r.Pause(within(t, patience)); err != nil {
 		t.Fatal(err)
 	}
 	if s := r.Status(); s.EventsDropped == 0 || s.States[coordinator.StatePaused] != parts {
@@ -264,7 +264,7 @@ func TestForeignWrite(t *testing.T) {
 	if !errors.Is(s.Err, mirror.ErrDisplaced) || !errors.As(s.Err, &where) || where.Span != (cluster.Span{From: 101, To: 121}) || s.Retriable {
 		t.Errorf("failed: %s", show(s))
 	}
-	kafkatest.Eventually(t, 5*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if e, ok := log.failure(orders); !ok || e.Offset != 101 || !errors.Is(e.Err, mirror.ErrDisplaced) {
 			return fmt.Errorf("event %+v", e)
 		}
@@ -274,7 +274,7 @@ func TestForeignWrite(t *testing.T) {
 	if err := r.Recover(within(t, time.Second), "orders"); err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		s, _ := r.partition(orders)
 		if !errors.Is(s.Err, mirror.ErrForeignWrite) || !errors.As(s.Err, &where) || where.Span.From != 100 || s.State != coordinator.StateFailed {
 			return errors.New(show(s))
@@ -301,7 +301,7 @@ func TestWaitMirrored(t *testing.T) {
 		t.Errorf("nothing is there, got %v", err)
 	}
 	waited := make(chan error, 1)
-	go func() { waited <- r.WaitMirrored(within(t, 20*time.Second), orders, 9) }()
+	go func() { waited <- r.WaitMirrored(within(t, patience), orders, 9) }()
 	write(t, p.a, "orders", 0, 10)
 	if err := <-waited; err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // appended is told the first who looks, which need not be the one who goes on.
 func (p *pair) noticed(t testing.TB) {
 	t.Helper()
-	ends, err := p.destination.Ends(within(t, 10*time.Second), []fetcher.Stretch{{Mirror: "dr", Partition: orders}})
+	ends, err := p.destination.Ends(within(t, patience), []fetcher.Stretch{{Mirror: "dr", Partition: orders}})
 	if err != nil || !errors.Is(ends[0].Err, mirror.ErrFenced) {
 		t.Fatalf("first look: %+v, %v", ends, err)
 	}
@@ -36,7 +36,7 @@ func TestTakeOverAcrossAnEpoch(t *testing.T) {
 	o.Events, o.Store = log.events(), coordinator.NewMemory()
 	one := run(t, p, o)
 	mirrored(t, one, map[cluster.Partition]int64{orders: 9})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := one.Pause(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestTakeOverIsCompared(t *testing.T) {
 	write(t, p.a, "orders", 0, 10)
 	r := run(t, p, quick("orders"))
 	mirrored(t, r, map[cluster.Partition]int64{orders: 9})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if err := r.Pause(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTakeOverIsCompared(t *testing.T) {
 	if err := r.Resume(ctx, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.Eventually(t, 10*time.Second, func(context.Context) error {
+	kafkatest.Eventually(t, patience, func(context.Context) error {
 		if s, _ := r.partition(orders); s.State != coordinator.StateFailed || s.Retriable {
 			return fmt.Errorf("%s", show(s))
 		}
