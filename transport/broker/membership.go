@@ -17,13 +17,14 @@ import (
 // Membership is our place in the cluster. Run does the work; the other methods may
 // be called at any time and from any goroutine.
 type Membership struct {
-	cfg     Config
-	logger  *slog.Logger
-	brokers *wire.Client
-	quorum  *metalog.Quorum
-	log     *metalog.Reader
-	nudge   chan struct{} // capacity 1: a heartbeat now
-	holder  string        // this life, among those who have identities
+	cfg      Config
+	logger   *slog.Logger
+	brokers  *wire.Client
+	quorum   *metalog.Quorum
+	log      *metalog.Reader
+	nudge    chan struct{} // capacity 1: a heartbeat now
+	holder   string        // this life, among those who have identities
+	passages passages
 
 	mu     sync.Mutex
 	self   Self
@@ -83,7 +84,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	defer cancel(nil)
 	defer m.brokers.Close()
 	var running sync.WaitGroup
-	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard, m.watchClaim} {
+	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard, m.tend, m.watchClaim} {
 		running.Go(func() {
 			if err := part(ctx); err != nil && ctx.Err() == nil {
 				cancel(err)

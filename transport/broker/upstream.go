@@ -16,17 +16,23 @@ import (
 
 const dialTimeout = 3 * time.Second
 
+// real is a living real broker's address on a listener.
+type real struct {
+	broker int32
+	metalog.Listener
+}
+
 // reals are the addresses of living real brokers on a listener, and whether it
 // speaks TLS. It is pure.
-func reals(i metalog.Image, listener string, ids IDs) []metalog.Listener {
-	var out []metalog.Listener
+func reals(i metalog.Image, listener string, ids IDs) []real {
+	var out []real
 	for b := range i.Brokers() {
 		if b.Fenced || ids.First <= b.ID && b.ID <= ids.Last {
 			continue
 		}
 		for _, l := range b.Listeners {
 			if l.Name == listener {
-				out = append(out, l)
+				out = append(out, real{b.ID, l})
 			}
 		}
 	}
@@ -55,7 +61,12 @@ func (m *Membership) dialReal(ctx context.Context, listener string) (net.Conn, e
 		}
 		cancel()
 		if err == nil {
-			return conn, nil
+			through := m.passages.add(l.broker, conn)
+			if !isOut(m.log.Image(), l.broker) { // what the log says from here on, tend sees
+				return through, nil
+			}
+			through.Close()
+			err = fmt.Errorf("%w: broker %d is out", cluster.ErrUnavailable, l.broker)
 		}
 		errs = append(errs, err)
 	}
