@@ -79,7 +79,7 @@ func TestStartTooFar(t *testing.T) {
 // TestEmptied: a partition of which nothing is left keeps its end, one that was copied and
 // one that comes new; what is written next stands at its offset.
 func TestEmptied(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	for way := range ways {
 		dst, topic := zooDestination(t, way), "emptied-"+way
 		src.CreateTopic(t, topic, 2, 1, nil)

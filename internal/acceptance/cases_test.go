@@ -24,7 +24,7 @@ func alone(topic string) mirror.Options {
 // TestC1_1_RetentionOutran: the source's retention has deleted what was not copied yet.
 // The log goes on where the source's begins, nothing is renumbered, and it is told.
 func TestC1_1_RetentionOutran(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {
 			dst, topic := zooDestination(t, way), "c1-1-"+way
@@ -125,7 +125,7 @@ func TestC1_7_StartInsideABatch(t *testing.T) {
 // TestC3_7_MarkersShiftOffsets: a group that has read ten transactions of one record
 // each stands behind the last marker, and at the destination just so.
 func TestC3_7_MarkersShiftOffsets(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {
 			dst, topic := zooDestination(t, way), "c3-7-"+way

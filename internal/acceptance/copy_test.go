@@ -32,11 +32,11 @@ func TestCopy(t *testing.T) {
 	}
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			src := kafkatest.Shared(t, kafkatest.Options{Version: version})
+			src := sourceOf(t, version)
 			dst := destination(t)
 			topic := "copy-" + version
 			const parts = 8
-			total := sized(160_000, 1_000_000)
+			total := sized(80_000, 1_000_000)
 			src.CreateTopic(t, topic, parts, 1, map[string]string{"retention.ms": "-1"})
 			load := kafkatest.LoadSpec{
 				Topic: topic, Partitions: parts, Records: total / 2, ValueSize: 1000, Codecs: codecs(), Mixed: true,
@@ -54,7 +54,7 @@ func TestCopy(t *testing.T) {
 				t.Errorf("status: lag %d, health %s, records %d; want 0, ok, %d", s.Lag, s.Health, s.Records, total)
 			}
 
-			spec := kafkatest.ConsumeSpec{Topic: topic, Partition: 3, Max: sized(10_000, 100_000)}
+			spec := kafkatest.ConsumeSpec{Topic: topic, Partition: 3, Max: sized(5_000, 100_000)}
 			if diff := cmp.Diff(src.JavaConsume(t.Context(), t, spec), dst.JavaConsume(t.Context(), t, spec)); diff != "" {
 				t.Errorf("the Java consumer reads different records (-source +destination):\n%.2000s", diff)
 			}
@@ -91,9 +91,9 @@ func TestStartFarAbove0(t *testing.T) {
 		dst = kafkatest.Shared(t, kafkatest.Options{JVM: []string{"-Xmx768m", "-XX:TieredStopAtLevel=4", "-Dfar=destination"}})
 	}
 	const topic = "start-far-above-0"
-	start := sized[int64](100_000_000, 5_000_000_000)
+	start := sized[int64](20_000_000, 5_000_000_000)
 	if sourceVersion() != "" {
-		start = sized[int64](10_000_000, 100_000_000)
+		start = sized[int64](5_000_000, 100_000_000)
 	}
 	far := func(c *kafka.Config) { c.MaxStartFill = start }
 	src.CreateTopic(t, topic, 1, 1, nil)

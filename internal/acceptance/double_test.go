@@ -17,12 +17,13 @@ import (
 func TestDouble(t *testing.T) {
 	for name, age := range map[string]time.Duration{"fresh": 0, "month-old": 30 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			src, dst := source(t), destination(t)
 			topic := "double-" + name
 			src.CreateTopic(t, topic, 4, 1, map[string]string{"retention.ms": "-1"})
 			stop := writer(t, src, topic, 4, age)
-			one := spawn(t, "double", src, dst, topic)
-			two := spawn(t, "double", src, dst, topic)
+			one := spawn(t, topic, src, dst, topic)
+			two := spawn(t, topic, src, dst, topic)
 			wait(t, sized(12*time.Second, 60*time.Second))
 			stop()
 			caughtUp(t, time.Minute, src, dst, topic)
@@ -54,7 +55,10 @@ func TestDouble(t *testing.T) {
 // a second stretch.
 func TestZombie(t *testing.T) {
 	for name, age := range map[string]time.Duration{"fresh": 0, "month-old": 30 * 24 * time.Hour} {
-		t.Run(name, func(t *testing.T) { zombie(t, "zombie-"+name, age) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			zombie(t, "zombie-"+name, age)
+		})
 	}
 }
 

@@ -75,7 +75,7 @@ func put(t *testing.T, c *kafkatest.Cluster, topic string, partition int32, n in
 }
 
 // writer writes records of 1 KB to all partitions until the test ends or stop
-// is called, some hundred a second each.
+// is called, a hundred a second each (two hundred in the long run).
 func writer(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32, age time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -87,7 +87,7 @@ func writer(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32, 
 	go func() {
 		defer close(done)
 		defer cl.Close()
-		tick := time.NewTicker(5 * time.Millisecond)
+		tick := time.NewTicker(sized(10*time.Millisecond, 5*time.Millisecond))
 		defer tick.Stop()
 		value := make([]byte, 1000)
 		for i := 0; ctx.Err() == nil; i++ {

@@ -186,7 +186,7 @@ func refused(t *testing.T, c *kafkatest.Cluster, p cluster.Partition) {
 func TestJoinedZoo(t *testing.T) {
 	for _, version := range joinedVersions {
 		t.Run(version, func(t *testing.T) {
-			src, dst := zooSource(t), joinable(t, version)
+			src, dst := source(t), joinable(t, version)
 			prefix := "joined" + version[:1] + "-"
 			topics := fill(t, src, prefix, 5, sized(40, 400))
 			us := &member{t: t, k: dst, first: 100}

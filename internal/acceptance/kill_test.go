@@ -9,12 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/internal/zoo/live"
 )
 
-// destination is the cluster that most tests mirror to.
+// destination is the cluster that most tests mirror to. Its own cleaner does not come
+// by: it would take from compacted topics what the source's has not taken yet.
 func destination(t *testing.T) *kafkatest.Cluster {
 	return kafkatest.Shared(t, kafkatest.Options{Config: map[string]string{
-		"broker.rack": "destination",
+		"broker.rack": "destination", "log.cleaner.backoff.ms": "3600000",
 		// The broker's memory of sequences is looked through every second, so that
 		// what has expired is really gone.
 		"producer.id.expiration.check.interval.ms": "1000",
@@ -22,9 +24,11 @@ func destination(t *testing.T) *kafkatest.Cluster {
 }
 
 // source is the cluster that most tests mirror from, of the release that
-// MIRROR_SOURCE names.
-func source(t *testing.T) *kafkatest.Cluster {
-	return kafkatest.Shared(t, kafkatest.Options{Version: sourceVersion()})
+// MIRROR_SOURCE names. A zoo can be made in it.
+func source(t *testing.T) *kafkatest.Cluster { return sourceOf(t, sourceVersion()) }
+
+func sourceOf(t *testing.T, version string) *kafkatest.Cluster {
+	return kafkatest.Shared(t, kafkatest.Options{Version: version, Config: live.BrokerConfig()})
 }
 
 func sourceVersion() string { return os.Getenv("MIRROR_SOURCE") }
@@ -39,7 +43,7 @@ func TestKill(t *testing.T) {
 			topic := "kill-" + name
 			src.CreateTopic(t, topic, 4, 1, map[string]string{"retention.ms": "-1"})
 			load := kafkatest.LoadSpec{
-				Topic: topic, Partitions: 4, Records: sized(300_000, 2_000_000), ValueSize: 1000, BatchBytes: 64 << 10,
+				Topic: topic, Partitions: 4, Records: sized(200_000, 2_000_000), ValueSize: 1000, BatchBytes: 64 << 10,
 				Codecs: []kgo.CompressionCodec{kgo.NoCompression(), kgo.Lz4Compression()},
 			}
 			if age > 0 {

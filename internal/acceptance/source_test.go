@@ -101,7 +101,7 @@ func fillerOf(n int64) []byte {
 // TestOldDestination: a cluster that is too old to mirror into says so, of its own topics
 // and of those that would have to be created, and nothing is written there.
 func TestOldDestination(t *testing.T) {
-	old, good := kafkatest.Shared(t, kafkatest.Options{Version: "2.1.1"}), destination(t)
+	old, good := sourceOf(t, "2.1.1"), destination(t)
 	const topic, absent = "old-destination", "old-destination-absent"
 	for _, name := range []string{topic, absent} {
 		good.CreateTopic(t, name, 1, 1, nil)

@@ -75,7 +75,7 @@ func copied(ctx context.Context, cl *kgo.Client, topics []live.Topic) (n int64) 
 // every record at its place, whichever way gaps are filled: markers are not repeatable,
 // so each new process looks at what the one before has left (I3, I4, C11.1).
 func TestKillInZoo(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	topics := fill(t, src, "kill-", 7, sized(60, 300))
 	kills := map[string]int{"markers": sized(3, 20), "phantoms": sized(2, 20)}
 	for way, n := range kills {
@@ -117,7 +117,7 @@ func TestKillInZoo(t *testing.T) {
 // TestDoubleInZoo: two processes mirror the same zoo at once. Both copies are equal, one
 // of the two is fenced (I4, C11.3).
 func TestDoubleInZoo(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	topics := fill(t, src, "double-", 11, sized(60, 300))
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {

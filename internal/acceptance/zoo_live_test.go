@@ -13,7 +13,7 @@ import (
 // work at the source. What the cleaner has taken after it was copied is still at the
 // destination; nothing else differs.
 func TestZooWhileItIsFilled(t *testing.T) {
-	src := zooSource(t)
+	src := source(t)
 	for way := range ways {
 		m := run(t, "live", connect(t, src), connect(t, zooDestination(t, way), filling(way)), mirror.Options{
 			Topics: mirror.Topics{Include: []string{"live-.*"}}, SyncInterval: 500 * time.Millisecond, RetryMax: 2 * time.Second,

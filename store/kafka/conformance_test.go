@@ -79,6 +79,9 @@ var versions = []string{"4.4.0", "3.9.1"}
 // onReal runs f against a real broker of each version, shared by all tests.
 func onReal(t *testing.T, f func(t *testing.T, k *kafkatest.Cluster)) {
 	for _, version := range versions {
+		if testing.Short() && version != versions[0] {
+			continue // a run that looks for races
+		}
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			f(t, kafkatest.Shared(t, options(version)))

@@ -92,7 +92,7 @@ func write(ctx context.Context, cl *kgo.Client, i metalog.Image, ids []metalog.P
 
 // TestRealControl: partitions come under our leadership, and leave it.
 func TestRealControl(t *testing.T) {
-	for _, version := range both {
+	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
 			l := startLed(t, version)
 			l.createAndNarrow(t)

@@ -65,7 +65,7 @@ func destinationOf(t testing.TB, k *kafkatest.Cluster, change func(*DestinationC
 
 // TestDestinationContract is what every destination promises, on three real brokers.
 func TestDestinationContract(t *testing.T) {
-	for _, version := range both {
+	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3,
 				Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "3"}})

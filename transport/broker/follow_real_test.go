@@ -212,7 +212,7 @@ func (l *realLead) handBack() {
 // TestRealFollowers: real brokers copy from us what we append, byte for byte, with a
 // gap, from a start in the middle, and after a cut; and lead it when we hand it back.
 func TestRealFollowers(t *testing.T) {
-	for _, version := range both {
+	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
 			us := join(t, k, Config{IDs: IDs{100, 100}, Identities: new(MemoryIdentities),

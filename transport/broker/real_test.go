@@ -153,7 +153,7 @@ func offUs(t *testing.T, m *Membership, topic string, partitions, replicas int) 
 
 // TestReal joins a cluster of three and goes through what can happen to a member.
 func TestReal(t *testing.T) {
-	for _, version := range both {
+	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
 			network := kafkatest.NewNetwork(t)

@@ -41,7 +41,7 @@ func TestContractOnFake(t *testing.T) {
 
 // TestContractOnReal is the same on three real brokers.
 func TestContractOnReal(t *testing.T) {
-	k := threeNodes(t)
+	k := threeNodes(t, "4.4.0")
 	transporttest.Run(t, transporttest.Options{Parallel: true, Timeout: time.Minute, Open: func(t testing.TB) transporttest.End {
 		e := contractEnd(t, k.Bootstrap())
 		e.CreateTopic = func(t testing.TB, n cluster.NewTopic) {

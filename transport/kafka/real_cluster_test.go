@@ -14,8 +14,10 @@ import (
 )
 
 // threeNodes is the cluster of the tests that move leaders.
-func threeNodes(t *testing.T) *kafkatest.Cluster {
-	return kafkatest.Shared(t, kafkatest.Options{Version: "4.4.0", Nodes: 3, Config: map[string]string{"auto.leader.rebalance.enable": "false"}})
+func threeNodes(t *testing.T, version string) *kafkatest.Cluster {
+	return kafkatest.Shared(t, kafkatest.Options{Version: version, Nodes: 3, Config: map[string]string{
+		"auto.leader.rebalance.enable": "false", "broker.session.timeout.ms": "4000",
+	}})
 }
 
 // moveLeader makes another replica the preferred one and elects it.
@@ -59,7 +61,7 @@ func moveLeader(t *testing.T, k *kafkatest.Cluster, p cluster.Partition, replica
 // Leaders move while batches are under way: every batch lands once, at its offset,
 // and the stretch goes on at each new leader (I4).
 func TestRealLeaderChange(t *testing.T) {
-	k := threeNodes(t)
+	k := threeNodes(t, "4.4.0")
 	p := cluster.Partition{Topic: unique("moving")}
 	k.CreateTopic(t, p.Topic, 1, 3, map[string]string{"min.insync.replicas": "2"})
 	c := open(t, k.Bootstrap())
@@ -126,7 +128,7 @@ func landedWhole(t *testing.T, c *Cluster, p cluster.Partition, end int64) {
 // The leader dies while batches with acks=1 are under way: what it alone had is
 // appended again at its place, and nothing stands twice (I3, I4).
 func TestRealLeaderDies(t *testing.T) {
-	k := threeNodes(t)
+	k := threeNodes(t, "4.4.0")
 	p := cluster.Partition{Topic: unique("dying")}
 	k.CreateTopic(t, p.Topic, 1, 3, map[string]string{"min.insync.replicas": "2"})
 	c := open(t, k.Bootstrap())
@@ -173,7 +175,7 @@ func checkSequence(t *testing.T, c *Cluster, p cluster.Partition, end int64) {
 
 // Ends and Trim of many partitions over three brokers, and the sessions of all.
 func TestRealManyPartitions(t *testing.T) {
-	k := threeNodes(t)
+	k := threeNodes(t, "4.4.0")
 	wide := unique("wide")
 	k.CreateTopic(t, wide, 60, 1, nil)
 	c := open(t, k.Bootstrap())
@@ -283,7 +285,7 @@ func deleteTopic(t *testing.T, k *kafkatest.Cluster, name string) {
 
 // A consumer whose last epoch the leader has ended earlier is told where.
 func TestRealDivergingEpoch(t *testing.T) {
-	k := threeNodes(t)
+	k := threeNodes(t, "4.4.0")
 	p := cluster.Partition{Topic: unique("diverging")}
 	k.CreateTopic(t, p.Topic, 1, 3, nil)
 	c := open(t, k.Bootstrap())

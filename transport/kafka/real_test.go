@@ -16,10 +16,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// onReal runs f against one real broker of each version, shared by all tests.
+// versions are those that are tried; with -short, in runs that look for races, the newest.
+func versions() []string {
+	if testing.Short() {
+		return []string{"4.4.0"}
+	}
+	return []string{"4.4.0", "3.9.1"}
+}
+
+// onReal runs f against one real broker of each version, shared by all tests, both at once.
 func onReal(t *testing.T, f func(t *testing.T, k *kafkatest.Cluster)) {
-	for _, version := range []string{"4.4.0", "3.9.1"} {
+	for _, version := range versions() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			f(t, kafkatest.Shared(t, kafkatest.Options{Version: version, Config: map[string]string{
 				"producer.id.expiration.check.interval.ms": "1000",
 			}}))
@@ -273,7 +282,7 @@ func TestRealUnknownOutcome(t *testing.T) {
 // All codecs pass as they are: the bytes behind the header are the same (I1).
 func TestRealCodecs(t *testing.T) {
 	onReal(t, func(t *testing.T, k *kafkatest.Cluster) {
-		to := threeNodes(t)
+		to := threeNodes(t, "4.4.0")
 		name := unique("codecs")
 		k.CreateTopic(t, name, 5, 1, nil)
 		to.CreateTopic(t, name, 5, 1, nil)

@@ -15,10 +15,12 @@ import (
 
 // onThree runs f against three real brokers of each version.
 func onThree(t *testing.T, f func(t *testing.T, k *kafkatest.Cluster)) {
-	t.Run("4.4.0", func(t *testing.T) { f(t, threeNodes(t)) })
-	t.Run("3.9.1", func(t *testing.T) {
-		f(t, kafkatest.Shared(t, kafkatest.Options{Version: "3.9.1", Nodes: 3, Config: map[string]string{"auto.leader.rebalance.enable": "false"}}))
-	})
+	for _, version := range versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			f(t, threeNodes(t, version))
+		})
+	}
 }
 
 // Everything about the topic is kept but its records, its id and what groups committed;
