@@ -76,7 +76,7 @@ func copied(ctx context.Context, cl *kgo.Client, topics []live.Topic) (n int64) 
 // so each new process looks at what the one before has left (I3, I4, C11.1).
 func TestKillInZoo(t *testing.T) {
 	src := source(t)
-	topics := fill(t, src, "kill-", 7, sized(60, 300))
+	topics := fill(t, src, "zookill-", 7, sized(60, 300))
 	kills := map[string]int{"markers": sized(3, 20), "phantoms": sized(2, 20)}
 	for way, n := range kills {
 		t.Run(way, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestKillInZoo(t *testing.T) {
 			cl := dst.Client(t)
 			under := 0
 			for i := range n {
-				p := keep(t, "kill", src, dst, "kill-.*", way)
+				p := keep(t, "kill", src, dst, "zookill-.*", way)
 				before := copied(t.Context(), cl, topics)
 				kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 					if now := copied(ctx, cl, topics); now == before {
@@ -105,7 +105,7 @@ func TestKillInZoo(t *testing.T) {
 			if under == 0 {
 				t.Error("every kill came after the copy was done")
 			}
-			keep(t, "kill", src, dst, "kill-.*", way)
+			keep(t, "kill", src, dst, "zookill-.*", way)
 			for _, topic := range topics {
 				stableUp(t, sized(time.Minute, 5*time.Minute), src, dst, topic)
 			}
@@ -118,12 +118,12 @@ func TestKillInZoo(t *testing.T) {
 // of the two is fenced (I4, C11.3).
 func TestDoubleInZoo(t *testing.T) {
 	src := source(t)
-	topics := fill(t, src, "double-", 11, sized(60, 300))
+	topics := fill(t, src, "zoodouble-", 11, sized(60, 300))
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {
 			dst := zooDestination(t, way)
-			one := keep(t, "double", src, dst, "double-.*", way)
-			two := keep(t, "double", src, dst, "double-.*", way)
+			one := keep(t, "double", src, dst, "zoodouble-.*", way)
+			two := keep(t, "double", src, dst, "zoodouble-.*", way)
 			for range sized(3, 20) {
 				wait(t, time.Second)
 				put(t, src, topics[0].Name, 0, 20)
