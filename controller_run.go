@@ -65,7 +65,7 @@ func (r *controlled) run() {
 			pace.Reset()
 		}
 		wait := pace.NextBackOff()
-		if errors.Is(err, errRedefined) {
+		if errors.Is(err, errRedefined) || errors.Is(err, ErrSuperseded) { // which waits for its turn
 			wait = 0
 		}
 		r.down(err, time.Now().Add(wait))

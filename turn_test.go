@@ -59,7 +59,9 @@ func TestTurn(t *testing.T) {
 		}
 		other, endOther := process(b.mock) // which waits for nobody
 		time.Sleep(time.Minute)
-		if err := one.Pause(t.Context(), "orders"); err == nil {
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := one.Pause(bounded, "orders"); err == nil {
 			t.Error("paused what is another's")
 		}
 		synctest.Wait()

@@ -169,7 +169,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	d.server.coming = d.coming
 	if cfg.Workers != "" {
 		d.peers = newPeers(m, cfg.Workers, cfg.Silence)
-		d.server.group = d.peers.group
+		d.server.worker = func() (digest, bool) { return d.peers.group, d.hasTurn() }
 	}
 	return d, nil
 }

@@ -38,13 +38,18 @@ func (d *Destination) hasTurn() bool {
 	}
 }
 
-// turnOf is whose turn it is: of those that lead something of ours the first, and where
-// nobody does, of all that stand by. It is pure.
-func turnOf(us int32, leading, standing []int32) int32 {
+// turnOf is whose turn it is: of those that lead something of ours the first; where nobody
+// does, of those that have it; and where nobody has, of all that stand by. It is pure.
+func turnOf(us int32, has bool, leading, standing []int32, words map[int32]word) int32 {
 	if len(leading) > 0 {
 		return slices.Min(leading)
 	}
-	return min(us, slices.Min(append(slices.Clone(standing), us)))
+	all := append(slices.Clone(standing), us)
+	having := slices.DeleteFunc(slices.Clone(all), func(id int32) bool { return id == us && !has || id != us && !words[id].turn })
+	if len(having) > 0 {
+		return slices.Min(having)
+	}
+	return slices.Min(all)
 }
 
 // leads is what brokers of our range lead of ours.
@@ -121,7 +126,7 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	if image.Version != s.seen || !d.hasTurn() { // what is ours changes by itself as well
 		s.seen, s.leads = image.Version, leadsOf(us, image, d.own.names())
 	}
-	holder := turnOf(us.Broker, s.leads.brokers, standing(image, words, now, d.cfg.Silence))
+	holder := turnOf(us.Broker, d.hasTurn(), s.leads.brokers, standing(image, words, now, d.cfg.Silence), words)
 	switch {
 	case d.hasTurn() && holder != us.Broker:
 		return fmt.Errorf("%w: broker %d leads", cluster.ErrSuperseded, holder)
@@ -155,7 +160,7 @@ func (s *standby) begin(ctx context.Context) {
 		return // it is tried again
 	}
 	us, image := s.d.m.party(), s.d.m.log.Image()
-	if holder := turnOf(us.Broker, leadsOf(us, image, s.d.own.names()).brokers, nil); holder == us.Broker {
+	if holder := turnOf(us.Broker, false, leadsOf(us, image, s.d.own.names()).brokers, nil, nil); holder == us.Broker {
 		s.d.cfg.Logger.Info("it is our turn", "broker", us.Broker)
 		close(s.d.turned)
 	}

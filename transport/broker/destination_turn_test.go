@@ -11,20 +11,27 @@ import (
 )
 
 func TestTurnOf(t *testing.T) {
+	turn := map[int32]word{101: {turn: true}, 102: {turn: true}}
 	for _, tt := range []struct {
 		name              string
 		us                int32
+		has               bool
 		leading, standing []int32
+		words             map[int32]word
 		want              int32
 	}{
-		{"alone", 100, nil, nil, 100},
-		{"nobody leads: the first", 101, nil, []int32{100}, 100},
-		{"nobody leads: we are the first", 100, nil, []int32{101, 102}, 100},
-		{"another leads", 100, []int32{101}, []int32{101}, 101},
-		{"we lead, and a lower one has come", 101, []int32{101}, []int32{100}, 101},
-		{"two lead", 101, []int32{100, 101}, []int32{100}, 100},
+		{"alone", 100, false, nil, nil, nil, 100},
+		{"nobody leads: the first", 101, false, nil, []int32{100}, nil, 100},
+		{"nobody leads: we are the first", 100, false, nil, []int32{101, 102}, nil, 100},
+		{"nobody leads, and another has it", 100, false, nil, []int32{101}, turn, 101},
+		{"nobody leads, and we have it", 101, true, nil, []int32{100}, nil, 101},
+		{"nobody leads, and two have it", 102, true, nil, []int32{100, 101}, turn, 101},
+		{"who had it is gone", 100, false, nil, []int32{103}, turn, 100},
+		{"another leads", 100, true, []int32{101}, []int32{101}, nil, 101},
+		{"we lead, and a lower one has come", 101, true, []int32{101}, []int32{100}, nil, 101},
+		{"two lead", 101, true, []int32{100, 101}, []int32{100}, nil, 100},
 	} {
-		if got := turnOf(tt.us, tt.leading, tt.standing); got != tt.want {
+		if got := turnOf(tt.us, tt.has, tt.leading, tt.standing, tt.words); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

@@ -36,6 +36,7 @@ type word struct {
 	// says nothing: it may be the way between us that is broken.
 	heard  time.Time
 	worker bool // of our group
+	turn   bool // it has the turn
 	asked  bool // it has answered, or was waited for
 	gone   bool // nobody listens at its address
 	missed int  // looks in a row at which it was silent
@@ -97,10 +98,10 @@ func (p *peers) keep(there map[int32]bool) {
 // watch asks one of them.
 func (p *peers) watch(ctx context.Context, id int32) {
 	for refused := 0; ctx.Err() == nil; pause(ctx, p.silence/12) {
-		err := p.m.askPeer(ctx, id, p.silence, func(group digest) {
+		err := p.m.askPeer(ctx, id, p.silence, func(group digest, turn bool) {
 			refused = 0
 			p.note(id, func(w *word) {
-				w.heard, w.worker, w.asked, w.gone = time.Now(), group == p.group, true, false
+				w.heard, w.worker, w.turn, w.asked, w.gone = time.Now(), group == p.group, turn, true, false
 			})
 		})
 		if refused++; !errors.Is(err, syscall.ECONNREFUSED) {

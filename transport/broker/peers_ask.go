@@ -17,8 +17,8 @@ import (
 )
 
 // peerKey is the request by which workers ask each other; no API of Kafka's has the number.
-// It has no body, and its answer is the digest of the group's name: it is asked without a
-// login, and tells no more than that.
+// It has no body, and its answer is the digest of the group's name and whose turn it is: it is
+// asked without a login, and tells no more than that.
 const peerKey = int16(32279)
 
 // digest stands for the name of a group.
@@ -32,14 +32,22 @@ func digestOf(group string) (d digest) {
 
 // answerPeer answers another worker.
 func (c *client) answerPeer(h header) error {
-	b := binary.BigEndian.AppendUint32(nil, uint32(h.correlation))
+	var group digest
+	var turn bool
+	if c.server.worker != nil {
+		group, turn = c.server.worker()
+	}
+	b := append(binary.BigEndian.AppendUint32(nil, uint32(h.correlation)), group[:]...)
+	if b = append(b, 0); turn {
+		b[len(b)-1] = 1
+	}
 	c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
-	return writeFrame(c.conn, append(b, c.server.group[:]...))
+	return writeFrame(c.conn, b)
 }
 
 // askPeer asks a broker of our range, over one connection and three times in silence, until
 // that does not work any more or it says nothing for so long.
-func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duration, answered func(digest)) error {
+func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duration, answered func(group digest, turn bool)) error {
 	conn, err := m.dialPeer(ctx, id, silence)
 	var alert tls.AlertError
 	if errors.As(err, &alert) { // it lives, and wants a certificate that we do not have
@@ -62,14 +70,14 @@ func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duratio
 		if err := writeFrame(conn, question); err != nil {
 			return err
 		}
-		var answer [24]byte // size, correlation, digest
+		var answer [25]byte // size, correlation, digest, turn
 		if _, err := io.ReadFull(conn, answer[:]); err != nil {
 			return err
 		}
-		if binary.BigEndian.Uint32(answer[:]) != 20 || binary.BigEndian.Uint32(answer[4:]) != n {
+		if binary.BigEndian.Uint32(answer[:]) != 21 || binary.BigEndian.Uint32(answer[4:]) != n {
 			return errNoAnswer
 		}
-		answered(digest(answer[8:]))
+		answered(digest(answer[8:24]), answer[24] == 1)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

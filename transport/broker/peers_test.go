@@ -29,7 +29,7 @@ func startOther(t *testing.T, group string, silent bool) *other {
 		t.Fatal(err)
 	}
 	s := newServer(ServerConfig{BrokerListener: "INTERNAL"}, func() Self { return Self{} }, nil, nil)
-	s.group = digestOf(group)
+	s.worker = func() (digest, bool) { return digestOf(group), true }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -118,7 +118,7 @@ var ledByOther = metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{
 func TestSilentLeaderIsFenced(t *testing.T) {
 	o := startOther(t, "g", false)
 	s := standBeside(t, o, ledByOther)
-	s.until(t, func() bool { return s.peers.words()[101].worker })
+	s.until(t, func() bool { return s.peers.words()[101].worker && s.peers.words()[101].turn })
 	if s.hasTurn() || len(s.fences()) > 0 {
 		t.Fatalf("it answers, and we have the turn: %v, fenced %v", s.hasTurn(), s.fences())
 	}
@@ -189,5 +189,36 @@ func TestTurnIsLost(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the turn is still ours")
+	}
+}
+
+// TestSilenceCountsOnce: the way to one that was fenced has to have worked again before its
+// silence means anything.
+func TestSilenceCountsOnce(t *testing.T) {
+	p := newPeers(nil, "g", time.Second)
+	if _, is := p.begin(t.Context(), 101); !is {
+		t.Fatal("it was known")
+	}
+	if _, is := p.begin(t.Context(), 101); is {
+		t.Error("it is asked twice")
+	}
+	begin := time.Now()
+	answers := func(at time.Duration) { p.note(101, func(w *word) { w.heard, w.worker = begin.Add(at), true }) }
+	dead := func(at time.Duration) bool { return p.look(begin.Add(at))[101].overdue(begin.Add(at), p.silence) }
+	answers(0)
+	if dead(2*time.Second) || !dead(3*time.Second) {
+		t.Error("at the second look in a row it is dead, not before")
+	}
+	p.fenced(101)
+	if dead(4*time.Second) || dead(5*time.Second) {
+		t.Error("dead again without an answer since")
+	}
+	answers(6 * time.Second)
+	if dead(6*time.Second) || dead(8*time.Second) || !dead(9*time.Second) {
+		t.Error("its second silence")
+	}
+	p.keep(map[int32]bool{})
+	if len(p.words()) > 0 {
+		t.Error("it is not registered any more")
 	}
 }
