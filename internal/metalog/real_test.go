@@ -100,6 +100,7 @@ func differ(resp *kmsg.MetadataResponse, image metalog.Image, partitions int) er
 func TestReal(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel() // it waits for Kafka's cleaner
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3, Config: smallLog(version)})
 			log := openReal(t, k, nil)
 			admin := k.Client(t)
@@ -151,7 +152,7 @@ func TestReal(t *testing.T) {
 // that every minute.
 func smallLog(version string) map[string]string {
 	set := map[string]string{"metadata.log.max.record.bytes.between.snapshots": "3000", "metadata.max.retention.bytes": "10000",
-		"metadata.max.idle.interval.ms": "100", "internal.metadata.log.segment.bytes": "16384"}
+		"metadata.max.idle.interval.ms": "100", "broker.session.timeout.ms": "4000", "internal.metadata.log.segment.bytes": "16384"}
 	if version == "3.9.1" {
 		set["metadata.log.segment.bytes"], set["metadata.log.segment.min.bytes"] = "16384", "1024"
 	}

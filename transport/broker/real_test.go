@@ -155,10 +155,12 @@ func offUs(t *testing.T, m *Membership, topic string, partitions, replicas int) 
 func TestReal(t *testing.T) {
 	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
-			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
+			t.Parallel() // sessions take their time to end
+			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3, Config: map[string]string{"broker.session.timeout.ms": "4000"}})
 			network := kafkatest.NewNetwork(t)
 			identities := new(MemoryIdentities)
-			cfg := Config{IDs: IDs{First: 100, Last: 102}, Identities: identities, Dial: network.Dial}
+			cfg := Config{IDs: IDs{First: 100, Last: 102}, Identities: identities, Dial: network.Dial,
+				HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 4 * time.Second}
 			admin := k.Client(t)
 			began := time.Now()
 			us := join(t, k, cfg)
