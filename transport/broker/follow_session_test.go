@@ -216,6 +216,37 @@ func TestBusyPartitionsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestIdleBesideABusyOne: whatever their number, idle partitions are not looked at while
+// a busy one is fetched.
+func TestIdleBesideABusyOne(t *testing.T) {
+	const idle, fetches = 1000, 50
+	c := converse(t, idle+1)
+	c.logs[0].size = 400
+	var all []int32
+	for n := range int32(idle + 1) {
+		all = append(all, n)
+	}
+	c.ask(1000, fetchOf(0, 0, all...))
+	for range 3 { // what was looked at behind the busy one may have had no room
+		c.ask(1000, fetchOf(0, 0, 0))
+	}
+	for _, log := range c.logs {
+		log.looks = 0
+	}
+	for range fetches {
+		if got := c.ask(1000, fetchOf(0, 0, 0)); got != "0:400" {
+			t.Fatalf("got %q", got)
+		}
+	}
+	looks := 0
+	for _, log := range c.logs {
+		looks += log.looks
+	}
+	if looks > 2*fetches {
+		t.Errorf("%d looks at partitions for %d fetches", looks, fetches)
+	}
+}
+
 // TestSessionRefusals: what is asked of a session that is not there, or is not so far.
 func TestSessionRefusals(t *testing.T) {
 	now := time.Unix(1000, 0)
