@@ -19,6 +19,7 @@ import (
 // contestants are what is measured, each in a process of its own.
 var contestants = map[string]func(context.Context, job) (time.Duration, error){
 	"mirror": runMirror,
+	"joined": runJoined,
 	"pipe":   runPipe,
 	"loop":   runLoop,
 }
@@ -33,6 +34,11 @@ type job struct {
 	Profile             string
 	Fetch               fetcher.Options // of the mirror
 	For                 time.Duration   // with it the child copies until then, not to the end
+
+	// Of those that join the destination.
+	Internal  []string // addresses
+	ClusterID string
+	Idle      int // partitions beside the one that is written to
 }
 
 // usage is what a child says about itself at its end.

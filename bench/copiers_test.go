@@ -27,6 +27,12 @@ func runMirror(ctx context.Context, j job) (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	took, err = mirrorTo(ctx, j, source, destination, func(context.Context, *mirror.Mirror) error { return nil })
+	return took, errors.Join(err, destination.Close())
+}
+
+// mirrorTo copies; after is done with the copy, and not in the time.
+func mirrorTo(ctx context.Context, j job, source *kafka.Cluster, destination mirror.Destination, after func(context.Context, *mirror.Mirror) error) (took time.Duration, err error) {
 	m, err := mirror.New("bench", source, destination, &mirror.Options{
 		Topics: mirror.Topics{Include: []string{j.Topic}}, Fetch: j.Fetch,
 	})
@@ -43,8 +49,11 @@ func runMirror(ctx context.Context, j job) (took time.Duration, err error) {
 		err = waitCopied(ctx, m, source, j)
 	}
 	took = time.Since(began)
+	if err == nil {
+		err = after(ctx, m)
+	}
 	stop()
-	return took, errors.Join(err, <-ran, source.Close(), destination.Close())
+	return took, errors.Join(err, <-ran, source.Close())
 }
 
 // waitCopied returns when the destination has every record in front of its high

@@ -9,7 +9,7 @@ import (
 // TestCopy measures every data set and prints the table.
 func TestCopy(t *testing.T) {
 	p := clusters(t)
-	p.warm(t)
+	p.warm(t, "mirror", "loop")
 	times := 1
 	if *full {
 		times = 3
@@ -40,7 +40,7 @@ func TestCopy(t *testing.T) {
 // BenchmarkCopy gives each copy of each data set as a benchmark of its own.
 func BenchmarkCopy(b *testing.B) {
 	p := clusters(b)
-	p.warm(b)
+	p.warm(b, "mirror", "loop")
 	for _, s := range sets(b) {
 		wire := p.prepare(b.Context(), b, s)
 		for _, name := range []string{"mirror", "pipe", "loop"} {

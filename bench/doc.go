@@ -18,6 +18,18 @@
 //	go test ./bench -run '^$' -bench Copy -benchtime 1x
 //	go test ./bench -run Copy -v -profile DIR CPU profile of every mirror run
 //
+// Where the destination is a broker of its cluster (transport/broker) it has two
+// brokers with every partition, and a cluster of its own:
+//
+//   - Joined: this destination beside the one that produces, both to two replicas;
+//
+//   - Idle: a hot partition, fed from memory as fast as its followers take it,
+//     alone and beside idle partitions of the same followers. With -full also the
+//     followers of a real leader, which have the same to do: what they lose beside
+//     idle partitions is Kafka's part.
+//
+//     go test ./bench -run 'Joined|Idle' -v [-full]
+//
 // -set takes a regular expression of data sets; -partition, -response and -budget
 // set the mirror's fetcher.Options, to compare. "read x" is how many bytes a process
 // read per byte of the data set: above 1 it fetched something twice. "others" is the

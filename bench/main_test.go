@@ -24,5 +24,6 @@ func TestMain(m *testing.M) {
 		kafkatest.Child(name, child(run))
 	}
 	kafkatest.Child("ends", child(runEnds))
+	kafkatest.Child("hot", hotChild)
 	goleak.VerifyTestMain(kafkatest.Suite{M: m})
 }

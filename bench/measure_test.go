@@ -35,7 +35,8 @@ func (p pair) measure(ctx context.Context, t testing.TB, name string, s set, wir
 		return run{usage: u, other: began.other(u.CPU + of.CPU)}
 	case "loop":
 		p.destination.CreateTopic(t, s.topic(), partitions, 1, nil)
-	case "mirror":
+	case "mirror", "joined":
+		j.Internal, j.ClusterID = p.destination.Internal(), p.destination.ClusterID()
 		j.Profile, j.Fetch = profileFor(name, s), fetcher.Options{
 			PartitionBytes: int32(*partitionBytes), ResponseBytes: int32(*responseBytes), BudgetBytes: int64(*budgetBytes),
 		}
@@ -52,11 +53,11 @@ func (p pair) measure(ctx context.Context, t testing.TB, name string, s set, wir
 
 // warm has the brokers compile what every copy uses: the first one would pay for
 // the others.
-func (p pair) warm(t testing.TB) {
+func (p pair) warm(t testing.TB, contestants ...string) {
 	t.Helper()
 	s := set{name: "warm", codec: "none", batch: 16 << 10, value: 1000, megabytes: 32}
 	wire := p.prepare(t.Context(), t, s)
-	for _, name := range []string{"mirror", "loop"} {
+	for _, name := range contestants {
 		p.measure(t.Context(), t, name, s, wire)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -73,15 +72,19 @@ func (s set) valueBytes() int64 { return int64(s.records()) * int64(s.value) }
 // pair is two clusters of one node.
 type pair struct{ source, destination *kafkatest.Cluster }
 
+// jvm is how brokers are started.
+func jvm() []string {
+	if *full {
+		return []string{"-Xmx768m", "-XX:TieredStopAtLevel=4"} // as brokers run; a short run would pay for the compiler
+	}
+	return []string{"-Xmx768m"}
+}
+
 // clusters are shared by all tests of the process, data sets included.
 func clusters(t testing.TB) pair {
 	t.Helper()
-	jvm := []string{"-Xmx768m"}
-	if *full {
-		jvm = append(jvm, "-XX:TieredStopAtLevel=4") // as brokers run; a short run would pay for the compiler
-	}
 	o := func(side string) kafkatest.Options {
-		return kafkatest.Options{JVM: append(slices.Clip(jvm), "-Dbench="+side), Config: map[string]string{
+		return kafkatest.Options{JVM: append(jvm(), "-Dbench="+side), Config: map[string]string{
 			"log.segment.delete.delay.ms": "500", // what was copied goes before the next copy
 			"log.retention.ms":            "-1",
 		}}
