@@ -22,7 +22,7 @@ func (m *Mirror) part(ctx context.Context, t task, a found) {
 	default:
 		m.report(t, coordinator.EventFailed, &cluster.OffsetError{
 			Partition: t.rec.Partition, Span: cluster.Span{From: a.Cut, To: a.Next}, Err: cluster.ErrDiverged,
-			Detail: "the destination would have to be cut there and cannot be: have it rebuild the topic (option Truncation of its transport), or delete the topic there (" + a.How + ")",
+			Detail: "the destination would have to be cut there and cannot be: allow it (option Truncation of its transport), or delete the topic there (" + a.How + ")",
 		})
 	}
 }
@@ -45,7 +45,7 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 		return // Run ends
 	}
 	_, active := m.peers(ctx, ts)
-	var cutting, whole []task
+	var cutting []task
 	var spans []cluster.Span // that go, of cutting
 	rebuilds := map[string][]task{}
 	for i, t := range ts {
@@ -66,18 +66,16 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 			rebuilds[topic] = append(rebuilds[topic], t)
 		case err != nil:
 			m.report(t, coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", t.rec.Cut, err))
-		case span.Len() == 0: // done before a crash
-			whole = append(whole, t)
-		default:
+		default: // also when it is done: a crash may have left it with a replica to go
 			cutting, spans = append(cutting, t), append(spans, span)
 		}
 	}
-	whole = append(whole, m.truncate(ctx, cutting, spans)...)
+	whole := m.truncate(ctx, cutting, spans)
 	var under sync.WaitGroup // a slow topic keeps no other waiting (I10)
 	for _, of := range rebuilds {
 		under.Go(func() { m.afterCut(ctx, m.rebuild(ctx, of)) })
 	}
-	m.afterCut(ctx, whole)
+	m.afterCut(ctx, m.pullBack(ctx, whole))
 	under.Wait()
 }
 
@@ -92,8 +90,10 @@ func (m *Mirror) truncate(ctx context.Context, ts []task, spans []cluster.Span) 
 		if end == nil {
 			continue // superseded
 		}
-		m.told(ts[i].rec, spans[i])
-		cuts = append(cuts, fetcher.Cut{Partition: ts[i].rec.Partition, Offset: ts[i].rec.Cut})
+		if spans[i].Len() > 0 {
+			m.told(ts[i].rec, spans[i])
+		}
+		cuts = append(cuts, fetcher.Cut{Partition: ts[i].rec.Partition, Offset: ts[i].rec.Cut, End: spans[i].To})
 		cutting, over = append(cutting, ts[i]), append(over, end)
 	}
 	if len(cuts) == 0 {
@@ -106,6 +106,9 @@ func (m *Mirror) truncate(ctx context.Context, ts []task, spans []cluster.Span) 
 	}
 	for i, err := range m.destination.Truncate(ctx, cuts) {
 		over[i]()
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) { // for the sake of another partition
+			err = fmt.Errorf("%w: called off: %v", cluster.ErrUnavailable, err)
+		}
 		if err != nil {
 			m.report(cutting[i], coordinator.EventFailed, fmt.Errorf("cut at offset %d: %w", cuts[i].Offset, err))
 			continue

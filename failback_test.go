@@ -168,6 +168,13 @@ func TestFailback(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.write(w.a, "lost", "lost too")
+		groups := map[string]int64{"behind": 4, "at": 2, "before": 1, "reading": 4}
+		for g, at := range groups {
+			if err := w.a.CommitAs(g, cluster.Committed{Partition: orders, Offset: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.a.SetMembers("reading", 1)
 		w.failover(m, end, w.b, "c", "d")
 		back, _ := w.mirror("ba", w.b, w.a, nil)
 		settle(time.Second)
@@ -177,6 +184,12 @@ func TestFailback(t *testing.T) {
 		}
 		if want := (cluster.Span{From: 2, To: 4}); len(w.tails) != 1 || w.tails[0] != want || len(w.truncated) != 1 || w.truncated[0] != want {
 			t.Errorf("saved %v, told %v, want %v", w.tails, w.truncated, want)
+		}
+		groups["behind"] = 2 // what it has read there is gone
+		for g, want := range groups {
+			if got, err := w.a.Committed(context.Background(), []string{g}); err != nil || got[0].Offsets[0].Offset != want {
+				t.Errorf("group %s: %+v, %v, want it at %d", g, got, err, want)
+			}
 		}
 	})
 }

@@ -272,6 +272,15 @@ type Result struct {
 type Cut struct {
 	Partition cluster.Partition
 	Offset    int64
+	// End is where the log ended when it was looked at what Truncate would take; 0 is not
+	// compared. A destination that others write to (not ReadOnly) cuts no log that has
+	// grown since: cluster.ErrUnavailable.
+	End int64
+}
+
+// Truncater cuts tails for a destination that cannot by itself, as Log.Truncate says.
+type Truncater interface {
+	Truncate(ctx context.Context, cuts []Cut) []error
 }
 
 // EpochSink is told of a source epoch before its first batch is appended. The

@@ -23,14 +23,21 @@ import (
 func rebuilding(c *kafka.Config) { c.Truncation = kafka.Rebuild }
 
 // homeward mirrors in a process of its own, to be killed: name, source, destination,
-// topic, where its state is (kafka or a folder), where the positions are, where tails
-// are saved.
+// topic, where its state is (kafka or a folder), where tails are saved; and to cut
+// instead of to rebuild, the folder of the broker that it becomes for it.
 func homeward(args []string) error {
 	source, err := kafka.New(kafka.Config{Bootstrap: strings.Split(args[1], ",")})
 	if err != nil {
 		return err
 	}
-	destination, err := kafka.New(kafka.Config{Bootstrap: strings.Split(args[2], ","), Truncation: kafka.Rebuild})
+	to := kafka.Config{Bootstrap: strings.Split(args[2], ","), Truncation: kafka.Rebuild}
+	if len(args) > 6 {
+		to.Truncation = kafka.Join
+		if to.Truncater, err = cutFrom(to.Bootstrap, args[6]); err != nil {
+			return err
+		}
+	}
+	destination, err := kafka.New(to)
 	if err != nil {
 		return err
 	}

@@ -67,37 +67,44 @@ func led(t *testing.T, c *kafkatest.Cluster, topic string, broker int) {
 // destination that may rebuild, the topic is copied again; others go on.
 func TestUnclean(t *testing.T) {
 	a, b := sites(t)
-	const refused, allowed, other = "unclean-refused", "unclean-allowed", "unclean-other"
+	const refused, allowed, other, cutting = "unclean-refused", "unclean-allowed", "unclean-other", "unclean-cut"
 	n := sized(300, 20_000)
 	placed(t, a, refused, 1, 1, 2)
 	placed(t, a, allowed, 2, 1, 2)
 	placed(t, a, other, 1, 3, 1, 2)
+	placed(t, a, cutting, 2, 1, 2)
 	note(t, a, refused, "both", n, 0)
 	note(t, a, allowed, "both", n, 0, 1)
 	note(t, a, other, "both", n, 0)
+	note(t, a, cutting, "both", n, 0, 1)
 	strict := mirror.Options{Topics: mirror.Topics{Include: []string{refused}}, Store: coordinator.NewMemory()}
 	m := run(t, "unclean-strict", connect(t, a), connect(t, b), strict)
 	free := run(t, "unclean-free", connect(t, a), connect(t, b, rebuilding), mirror.Options{
 		Topics: mirror.Topics{Include: []string{allowed, other}}, UncleanRecovery: []string{allowed, other}, SyncInterval: time.Second,
 	})
-	upTo(t, time.Minute, a, b, refused, allowed, other)
+	exact := run(t, "unclean-exact", connect(t, a), connect(t, b, cutBy(t, b)), mirror.Options{
+		Topics: mirror.Topics{Include: []string{cutting}}, UncleanRecovery: []string{cutting}, SyncInterval: time.Second,
+	})
+	upTo(t, time.Minute, a, b, refused, allowed, other, cutting)
 
 	a.Stop(2) // the follower
 	lost := note(t, a, refused, "lost", 50, 0)[0][0].Offset
 	note(t, a, allowed, "lost", 50, 0) // partition 1 loses nothing
-	upTo(t, time.Minute, a, b, refused, allowed)
+	note(t, a, cutting, "lost", 50, 0)
+	upTo(t, time.Minute, a, b, refused, allowed, cutting)
 	commit(t, b, "unclean-idle", allowed, 0, lost/2)
 	commit(t, b, "unclean-idle", allowed, 1, lost)
 	held := kcat(t, b, refused, 0, 0, int(lost)+50)
-	was := map[string]shape{refused: shaped(t, b, refused), allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
+	was := map[string]shape{refused: shaped(t, b, refused), allowed: shaped(t, b, allowed), other: shaped(t, b, other), cutting: shaped(t, b, cutting)}
 
-	unclean(t, a, refused, allowed)
+	unclean(t, a, refused, allowed, cutting)
 	if at := note(t, a, refused, "instead", 50, 0)[0][0].Offset; at != lost {
 		t.Fatalf("the new leader goes on at %d, lost is what is behind %d: that was no unclean election", at, lost)
 	}
 	note(t, a, refused, "instead", 30, 0) // a batch begins where the mirror's position is
 	note(t, a, allowed, "instead", 50, 0, 1)
 	note(t, a, allowed, "instead", 30, 0, 1)
+	note(t, a, cutting, "instead", 80, 0, 1)
 	last := note(t, a, other, "meanwhile", 20, 0)[0][19].Offset
 	if err := free.WaitMirrored(timeout(t, time.Minute), cluster.Partition{Topic: other}, last); err != nil {
 		t.Errorf("the topic that lost nothing does not go on: %v", err)
@@ -116,7 +123,10 @@ func TestUnclean(t *testing.T) {
 		t.Error("the destination's records changed")
 	}
 
-	upTo(t, time.Minute, a, b, allowed, other)
+	upTo(t, time.Minute, a, b, allowed, other, cutting)
+	if s := exact.Status(); shaped(t, b, cutting) != was[cutting] || s.Truncated != 50 {
+		t.Errorf("topic is %v, was %v, and %d offsets were cut", shaped(t, b, cutting), was[cutting], s.Truncated)
+	}
 	now := map[string]shape{allowed: shaped(t, b, allowed), other: shaped(t, b, other)}
 	if now[allowed].ID == was[allowed].ID || now[other] != was[other] {
 		t.Errorf("topics are %v, were %v: only %s is to be made anew", now, was, allowed)

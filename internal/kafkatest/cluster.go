@@ -107,6 +107,10 @@ func (c *core) TLSConfig() *tls.Config {
 	return c.authority.clientConfig()
 }
 
+// Authority returns the certificate of the cluster's own authority, as PEM. It takes a
+// cluster with TLS.
+func (c *core) Authority() string { return c.authority.caPEM + "\n" }
+
 // Certificate returns one for this machine that the cluster's authority has signed,
 // with a name (CN) of its own. It takes a cluster with TLS.
 func (c *core) Certificate(name string) (tls.Certificate, error) {

@@ -74,8 +74,8 @@ func mutations() []mutation {
 		},
 		{
 			name: "cut-one-off", rule: "I8", file: "cut.go", few: true,
-			old: ".rec.Cut})\n",
-			new: ".rec.Cut + 1})\n",
+			old: "Offset: ts[i].rec.Cut, End",
+			new: "Offset: ts[i].rec.Cut + 1, End",
 		},
 		{
 			name: "pause-without-drain", rule: "I4", file: "perform.go",

@@ -15,8 +15,11 @@ import (
 	"github.com/clustermirror/mirror/internal/metalog"
 )
 
-// protocolSSL is a listener whose clients are known by their certificates.
-const protocolSSL = 1
+// Protocols with TLS. The clients of one with SSL alone are known by their certificates.
+const (
+	protocolSSL     = 1
+	protocolSASLSSL = 3
+)
 
 // shown tells which certificates real brokers show on the listener between brokers. They
 // connect to others with the same.

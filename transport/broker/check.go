@@ -25,12 +25,12 @@ var ErrNotKRaft = metalog.ErrNotKRaft
 // startTimeout is how long the first image of the metadata log may take.
 const startTimeout = time.Minute
 
-// oldest is the metadata.version that is tested: 3.9-IV0.
-const oldest = 21
+// The metadata.versions that are tested: 3.9-IV0 to 4.4-IV2.
+const oldestLevel, newestLevel = 21, 33
 
 // begin waits for the first image and looks whether we may and can join.
 func (m *Membership) begin(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, startTimeout)
+	bounded, cancel := context.WithTimeout(ctx, m.starting)
 	defer cancel()
 	image, err := m.log.Wait(bounded, func(metalog.Image) bool { return true })
 	if err != nil {
@@ -39,14 +39,44 @@ func (m *Membership) begin(ctx context.Context) error {
 		}
 		return m.unreachable(ctx)
 	}
-	if level := image.Feature("metadata.version"); level < oldest {
-		return fmt.Errorf("%w: metadata.version is at level %d, joining is tested from %d (3.9-IV0) on",
-			errors.ErrUnsupported, level, oldest)
+	if err := m.checkVersion(ctx, image.Feature("metadata.version")); err != nil {
+		return err
 	}
 	if err := checkListeners(image, m.cfg.Listeners, m.cfg.IDs); err != nil {
 		return err
 	}
-	return m.checkPermissions(ctx)
+	if err := m.checkPermissions(ctx); err != nil {
+		return err
+	}
+	return m.checkRelay(ctx, image)
+}
+
+// checkVersion refuses clusters that nobody has tried. What brokers can do counts as well
+// as what is in use: newer ones act otherwise at an old level too.
+func (m *Membership) checkVersion(ctx context.Context, level int16) error {
+	if level < oldestLevel {
+		return fmt.Errorf("%w: metadata.version is at level %d, joining is tested from %d (3.9-IV0) on",
+			errors.ErrUnsupported, level, oldestLevel)
+	}
+	can := level
+	features, err := offered(ctx, m.brokers)
+	if err != nil {
+		return err
+	}
+	for _, f := range features {
+		if f.Name == "metadata.version" {
+			can = max(can, f.MaxSupportedVersion)
+		}
+	}
+	switch {
+	case can <= newestLevel:
+		return nil
+	case m.cfg.Untested:
+		m.logger.Warn("the cluster is newer than any that was tested", "metadata.version", level, "brokers have up to", can, "tested up to", newestLevel)
+		return nil
+	}
+	return fmt.Errorf("%w: metadata.version is at level %d, and brokers have up to %d; joining is tested up to %d (4.4-IV2), and Untested (--join-untested) tries it all the same",
+		errors.ErrUnsupported, level, can, newestLevel)
 }
 
 // unreachable says why there is no image.
@@ -54,7 +84,7 @@ func (m *Membership) unreachable(ctx context.Context) error {
 	active, err := m.quorum.Active(ctx)
 	if err == nil {
 		active.Close()
-		return fmt.Errorf("%w: the metadata log was not read within %v", cluster.ErrTimeout, startTimeout)
+		return fmt.Errorf("%w: the metadata log was not read within %v", cluster.ErrTimeout, m.starting)
 	}
 	return fmt.Errorf("%w (a managed service? use the produce destination): %w", ErrNoControllers, err)
 }
@@ -102,6 +132,18 @@ func lacking(bits int32) []string {
 	return out
 }
 
+// named says which permissions are lacking when something was not permitted: without
+// ClusterAction not even the metadata log is given.
+func (m *Membership) named(ctx context.Context, err error) error {
+	if !errors.Is(err, cluster.ErrAuthorization) {
+		return err
+	}
+	if lacks := m.checkPermissions(ctx); errors.Is(lacks, cluster.ErrAuthorization) {
+		return lacks
+	}
+	return err
+}
+
 func (m *Membership) checkPermissions(ctx context.Context) error {
 	conn, err := m.brokers.Any(ctx)
 	if err != nil {
@@ -118,7 +160,7 @@ func (m *Membership) checkPermissions(ctx context.Context) error {
 		return fmt.Errorf("DescribeCluster: %w", err)
 	}
 	if missing := lacking(answer.ClusterAuthorizedOperations); len(missing) > 0 {
-		return fmt.Errorf("%w: this user lacks on the cluster: %s", cluster.ErrAuthorization, strings.Join(missing, ", "))
+		return fmt.Errorf("%w: this user lacks on the cluster: %s (kafka-acls.sh --add --operation %s --cluster)", cluster.ErrAuthorization, strings.Join(missing, ", "), strings.Join(missing, " --operation "))
 	}
 	return nil
 }

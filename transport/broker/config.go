@@ -49,6 +49,9 @@ type Config struct {
 	// reach our Server: one for each of the cluster's listeners that is to know us,
 	// the one between brokers among them.
 	Listeners []Listener
+	// Untested joins a cluster that is newer than any that was tested. Default: that is
+	// refused.
+	Untested bool
 	// Rack of ours. Default: none.
 	Rack string
 	// Identities keeps who we are over restarts. Processes that share one have different
@@ -67,6 +70,8 @@ type Config struct {
 	// recall brings what Ours knows up to date, before something counts as a stray. It may
 	// block for a second. nil: Ours knows.
 	recall func(context.Context) error
+
+	served *served // nil: nobody knows
 
 	// HeartbeatInterval is a fifth of the cluster's broker.session.timeout.ms or
 	// less. Default: 1.5 s.

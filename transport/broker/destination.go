@@ -159,6 +159,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), turned: make(chan struct{}),
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
+	cfg.Membership = cfg.Membership.servedBy(cfg.Server, cfg.TLS)
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
 	cfg.Membership.recall = d.recall
 	m, err := New(cfg.Membership)

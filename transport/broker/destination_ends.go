@@ -101,6 +101,13 @@ func (d *Destination) needed(image metalog.Image, id metalog.PartitionID, p *met
 	return fresh && us.real(p.Leader)
 }
 
+// errTiered: followers of ours would look for what is there, and we have nothing there.
+var errTiered = fmt.Errorf("%w: remote.storage.enable is set: tiered storage cannot be mirrored into", cluster.ErrRefused)
+
+func tiered(i metalog.Image, topic string) bool {
+	return topicConfig(i, topic)["remote.storage.enable"] == "true"
+}
+
 // takeOver makes us the leader of partitions, and nobody else a possible one. The log
 // of one that a real broker has led is looked into anew.
 func (d *Destination) takeOver(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
@@ -116,6 +123,8 @@ func (d *Destination) takeOver(ctx context.Context, ids []metalog.PartitionID) m
 			failed[id] = cluster.ErrUnknownTopic
 		case p.Leader == us.Broker:
 			narrow = append(narrow, id)
+		case tiered(image, topicName(image, id)) && !d.own.has(topicName(image, id)):
+			failed[id] = errTiered
 		case p.Leader < 0:
 			orphaned = append(orphaned, id)
 		default:

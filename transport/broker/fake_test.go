@@ -25,6 +25,7 @@ type fake struct {
 	beats    []*kmsg.BrokerHeartbeatRequest
 	refuse   map[int16]int16 // by request: this error code
 	bits     int32           // authorized operations
+	logins   []string        // mechanisms
 }
 
 func startFake(t *testing.T, controllers int, records ...metalog.Record) *fake {
@@ -56,6 +57,10 @@ func (f *fake) answer(controller int, req kmsg.Request) kmsg.Response {
 		resp := kmsg.NewPtrMetadataResponse()
 		id := fakeID
 		resp.ClusterID, resp.ControllerID = &id, 1
+		return resp
+	case *kmsg.SASLHandshakeRequest:
+		resp := kmsg.NewPtrSASLHandshakeResponse()
+		resp.ErrorCode, resp.SupportedMechanisms = 33, f.logins
 		return resp
 	case *kmsg.DescribeClusterRequest:
 		resp := kmsg.NewPtrDescribeClusterResponse()

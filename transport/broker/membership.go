@@ -26,6 +26,8 @@ type Membership struct {
 	holder   string        // this life, among those who have identities
 	passages passages
 
+	starting time.Duration // startTimeout
+
 	mu     sync.Mutex
 	self   Self
 	moved  chan struct{} // closed with the next change of self
@@ -61,7 +63,7 @@ func New(cfg Config) (*Membership, error) {
 	m := &Membership{
 		cfg: cfg, logger: cfg.Logger, brokers: wire.NewClient(cfg.Bootstrap, brokers),
 		nudge: make(chan struct{}, 1), holder: newHolder(), ended: make(chan struct{}), moved: make(chan struct{}),
-		self: Self{Broker: -1, Epoch: -1, Fenced: true}, wishes: wishes{cordoned: true},
+		self: Self{Broker: -1, Epoch: -1, Fenced: true}, wishes: wishes{cordoned: true}, starting: startTimeout,
 	}
 	var err error
 	m.quorum, err = metalog.NewQuorum(metalog.QuorumConfig{Controllers: cfg.Controllers, Wire: controllers, Brokers: m.brokers.Any})
@@ -87,7 +89,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{m.log.Run, m.keep, m.guard, m.tend, m.watchClaim} {
 		running.Go(func() {
 			if err := part(ctx); err != nil && ctx.Err() == nil {
-				cancel(err)
+				cancel(m.named(ctx, err))
 			}
 		})
 	}

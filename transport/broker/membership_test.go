@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +167,8 @@ func TestRefusedAtStart(t *testing.T) {
 		{"permissions", func(f *fake) { f.bits = 1 << 8 }, nil, cluster.ErrAuthorization, "Alter, ClusterAction"},
 		{"another cluster", nil, func(c *Config) { c.ClusterID = "x" }, cluster.ErrClusterReplaced, ""},
 		{"old metadata version", func(f *fake) { f.Append(metalog.SetFeature{Name: "metadata.version", Level: 7}) }, nil, errors.ErrUnsupported, "3.9"},
+		{"newer than tested", func(f *fake) { f.Append(metalog.SetFeature{Name: "metadata.version", Level: newestLevel + 1}) }, nil, errors.ErrUnsupported, "--join-untested"},
+		{"Kerberos", func(f *fake) { f.logsIn("GSSAPI") }, func(c *Config) { c.Listeners[0].Protocol = 2 }, errors.ErrUnsupported, `"INTERNAL": unsupported operation: real brokers take logins by GSSAPI`},
 		{"registration refused", func(f *fake) { f.refuse[62] = int16(codeInvalidRegistration) }, nil, codeInvalidRegistration, "registration"},
 		{"no such listener", nil, func(c *Config) { c.Listeners[0].Name = "X" }, nil, `"X"`},
 	}
@@ -180,6 +184,29 @@ func TestRefusedAtStart(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 		})
+	}
+}
+
+// logsIn has the broker want logins.
+func (f *fake) logsIn(mechanisms ...string) {
+	host, port, _ := net.SplitHostPort(f.Addrs()[0])
+	n, _ := strconv.Atoi(port)
+	f.logins = mechanisms
+	f.Offer(17, 1)
+	f.Append(metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Listeners: []metalog.Listener{{Name: "INTERNAL", Host: host, Port: uint16(n), Protocol: 2}}}})
+}
+
+// TestJoinedAllTheSame: a cluster that is newer than tested, where that is wanted, and one
+// where some logins cannot be passed on.
+func TestJoinedAllTheSame(t *testing.T) {
+	f := startFake(t, 1)
+	f.set(func() {
+		f.Append(metalog.SetFeature{Name: "metadata.version", Level: newestLevel + 1})
+		f.logsIn("GSSAPI", "PLAIN")
+	})
+	m, _ := joinFake(t, f, func(c *Config) { c.Untested, c.Listeners[0].Protocol = true, 2 })
+	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Error(err)
 	}
 }
 

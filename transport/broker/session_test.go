@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,32 @@ func TestCheckListeners(t *testing.T) {
 	} {
 		if err := checkListeners(i, []Listener{tt.listener}, IDs{100, 101}); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUnrelayable(t *testing.T) {
+	ssl, login := int16(protocolSSL), int16(protocolSASLSSL)
+	tests := []struct {
+		name     string
+		listener Listener
+		how      manner
+		asks     bool // we, between brokers
+		no, some string
+	}{
+		{name: "between brokers, who ask as we do", listener: Listener{Name: "INTERNAL", Protocol: ssl}, how: manner{asks: true, insists: true}, asks: true},
+		{name: "between brokers, who ask", listener: Listener{Name: "INTERNAL", Protocol: ssl}, how: manner{asks: true}, no: "by ClientAuth and ClientCAs"},
+		{name: "clients that are asked", listener: Listener{Name: "CLIENT", Protocol: ssl}, how: manner{asks: true}, asks: true, no: "leave it out"},
+		{name: "clients that are not asked", listener: Listener{Name: "CLIENT", Protocol: ssl}},
+		{name: "logins, and a certificate if they like", listener: Listener{Name: "CLIENT", Protocol: login}, how: manner{asks: true, mechanisms: []string{"PLAIN"}}},
+		{name: "logins, and a certificate", listener: Listener{Name: "CLIENT", Protocol: login}, how: manner{asks: true, insists: true}, no: "besides a login"},
+		{name: "Kerberos", listener: Listener{Name: "CLIENT", Protocol: 2}, how: manner{mechanisms: []string{"GSSAPI"}}, no: "by GSSAPI"},
+		{name: "Kerberos too", listener: Listener{Name: "CLIENT", Protocol: 2}, how: manner{mechanisms: []string{"PLAIN", "GSSAPI"}}, some: "by GSSAPI"},
+	}
+	for _, tt := range tests {
+		no, some := unrelayable(tt.listener, tt.how, served{between: "INTERNAL", asks: tt.asks})
+		if (no == "") != (tt.no == "") || (some == "") != (tt.some == "") || !strings.Contains(no, tt.no) || !strings.Contains(some, tt.some) {
+			t.Errorf("%s: %q, %q; want %q, %q", tt.name, no, some, tt.no, tt.some)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -40,6 +41,8 @@ type TruncateConfig struct {
 	Progress func(p cluster.Partition, step TruncateStep)
 	// Logger hears of what happens. Default: silent.
 	Logger *slog.Logger
+
+	mirrored bool // see Truncater
 }
 
 // TruncateStep is how far the cut of a partition has come.
@@ -109,45 +112,79 @@ func Truncate(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]Tr
 	if err := cfg.validate(cuts); err != nil {
 		return nil, err
 	}
-	if err := othersTopics(ctx, cfg.Overrides); err != nil {
-		return nil, err
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Membership.Logger == nil {
-		cfg.Membership.Logger = cfg.Logger
-	}
-	plans, err := survey(ctx, cfg, cuts)
+	plans, err := truncate(ctx, cfg, cuts)
 	out := make([]Truncation, len(plans))
-	possible := true
-	for _, p := range plans {
-		possible = possible && p.Err == nil
-	}
-	if err == nil && possible && !cfg.DryRun {
-		err = carryOut(ctx, cfg, plans)
-	}
 	for i, p := range plans {
 		out[i] = p.Truncation
 	}
 	return out, err
 }
 
+func truncate(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]*cutPlan, error) {
+	if err := othersTopics(ctx, cfg.Overrides); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	plans, err := survey(ctx, cfg, cuts)
+	if err != nil || cfg.DryRun || !cfg.mirrored && len(sound(plans)) < len(plans) {
+		return plans, err
+	}
+	if len(left(plans)) == 0 && cfg.mirrored {
+		if over, err := cfg.over(ctx); over || err != nil {
+			return plans, err
+		}
+	}
+	return plans, carryOut(ctx, cfg, plans)
+}
+
+// over: no earlier call has left anything in our hands, or us a broker.
+func (c TruncateConfig) over(ctx context.Context) (bool, error) {
+	topics, err := c.Overrides.Topics(ctx)
+	if err != nil {
+		return false, fmt.Errorf("what is in our hands: %w", err)
+	}
+	kept, err := c.Membership.Identities.All(ctx)
+	if err != nil {
+		return false, fmt.Errorf("loading our identity: %w", err)
+	}
+	return len(topics) == 0 && len(kept) == 0, nil
+}
+
+func (c TruncateConfig) withDefaults() TruncateConfig {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Membership.Logger = cmp.Or(c.Membership.Logger, c.Logger)
+	c.Membership = c.Membership.servedBy(c.Server, c.TLS)
+	return c
+}
+
+// validate reports all that is wrong with a call.
 func (c TruncateConfig) validate(cuts []fetcher.Cut) error {
+	errs := []error{c.check(), checkCuts(cuts)}
+	if !c.DryRun && len(c.Listeners) != len(c.Membership.Listeners) {
+		errs = append(errs, fmt.Errorf("Listeners: %d for the %d of Membership", len(c.Listeners), len(c.Membership.Listeners)))
+	}
+	return errors.Join(errs...)
+}
+
+// check is the part that does not depend on what is cut.
+func (c TruncateConfig) check() error {
 	errs := []error{c.Membership.Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Membership.Ours != nil {
 		bad("Membership.Ours: must not be given")
 	}
-	if !c.DryRun && len(c.Listeners) != len(c.Membership.Listeners) {
-		bad("Listeners: %d for the %d of Membership", len(c.Listeners), len(c.Membership.Listeners))
-	}
-	if len(c.TLS) > len(c.Listeners) {
-		bad("TLS: %d for %d Listeners", len(c.TLS), len(c.Listeners))
+	if len(c.TLS) > len(c.Membership.Listeners) {
+		bad("TLS: %d for %d Listeners", len(c.TLS), len(c.Membership.Listeners))
 	}
 	if c.Overrides == nil {
 		bad("Overrides: without a memory of what is under way nothing is found again after a crash")
 	}
+	return errors.Join(errs...)
+}
+
+func checkCuts(cuts []fetcher.Cut) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	seen := make(map[cluster.Partition]bool)
 	for _, cut := range cuts {
 		if cut.Offset < 0 {

@@ -235,17 +235,20 @@ func (c *cutting) prepare(ctx context.Context, p *cutPlan) error {
 	}
 	s := led.State()
 	p.LogEnd = s.Next
+	if err := p.grown(); err != nil {
+		return err
+	}
 	if p.Nothing() {
 		p.At = s.Next
 		return nil
 	}
 	if s.Epoch != p.epoch+1 { // somebody has led between the one that was asked and us
-		at, err := c.d.baseOf(ctx, led, fetcher.Cut{Partition: p.Partition, Offset: p.Offset})
+		at, err := c.d.baseOf(ctx, led, fetcher.Cut{Partition: p.Partition, Offset: p.from})
 		if err != nil {
 			return err
 		}
 		if at = max(at, p.LogStart); at != p.At {
-			return fmt.Errorf("%v: %w: offset %d lies in a batch from %d on, which was %d", p.Partition, errChanged, p.Offset, at, p.At)
+			return fmt.Errorf("%v: %w: offset %d lies in a batch from %d on, which was %d", p.Partition, errChanged, p.from, at, p.At)
 		}
 	}
 	if s.Next <= p.read {
@@ -257,7 +260,8 @@ func (c *cutting) prepare(ctx context.Context, p *cutPlan) error {
 		return err
 	}
 	p.Batches, p.Bytes = t.found.batches, t.found.bytes
-	p.Opened, err = t.opened(ctx, p.LogStart, p.At)
+	o, err := t.opened(ctx, max(p.LogStart, p.At-lookBack), p.At)
+	p.Opened = o.producers
 	return err
 }
 
@@ -324,6 +328,7 @@ func (c *cutting) returned(group []*cutPlan, failed map[metalog.PartitionID]erro
 		case err != nil:
 			p.Err = errors.Join(p.Err, fmt.Errorf("giving it back: %w", err))
 		case p.Err == nil:
+			p.done = true
 			c.cfg.tell(p.Partition, TruncateReturned)
 		}
 	}

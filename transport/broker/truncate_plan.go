@@ -17,16 +17,20 @@ import (
 type cutPlan struct {
 	Truncation
 	id    metalog.PartitionID
+	from  int64 // the batch goes that holds it: Offset, or where a transaction begins
+	end   int64 // the log must not be longer; 0: it may
+	done  bool  // cut, and given back
 	epoch int32 // the leader's whose log was looked at
 	read  int64 // the tail up to here was read, and saved
 	count tailFound
 }
 
-// survey looks at what is to be cut, without being a broker. The error is of all.
-func survey(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]*cutPlan, error) {
-	m, err := New(cfg.Membership)
+// inside has the metadata log read while do runs, without being a broker, when it is
+// found that we may and can be one.
+func inside(ctx context.Context, cfg Config, do func(context.Context, *Membership) error) error {
+	m, err := New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer m.brokers.Close()
 	reading, stop := context.WithCancel(ctx)
@@ -42,22 +46,43 @@ func survey(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) ([]*cut
 		stop()
 		<-done
 		if ctx.Err() == nil && ran != nil {
-			err = ran
+			err = m.named(ctx, ran)
 		}
-		return nil, fmt.Errorf("the cluster cannot be joined: %w", err)
+		return fmt.Errorf("the cluster cannot be joined: %w", err)
 	}
-	s := &surveyor{cfg: cfg, m: m, d: &Destination{m: m}}
-	plans := make([]*cutPlan, len(cuts))
-	for i, c := range cuts {
-		plans[i] = &cutPlan{Truncation: Truncation{Partition: c.Partition, Offset: c.Offset}}
-	}
-	for _, look := range []func(context.Context, *cutPlan) error{s.check, s.look, s.save} {
-		each(plans, func(p *cutPlan) { p.Err = look(ctx, p) })
-		if slices.ContainsFunc(plans, func(p *cutPlan) bool { return p.Err != nil }) {
-			break // nothing is cut then, so nothing has to be saved
+	return do(ctx, m)
+}
+
+// survey looks at what is to be cut, without being a broker. The error is of all.
+func survey(ctx context.Context, cfg TruncateConfig, cuts []fetcher.Cut) (plans []*cutPlan, err error) {
+	err = inside(ctx, cfg.Membership, func(ctx context.Context, m *Membership) error {
+		s := &surveyor{cfg: cfg, m: m, d: &Destination{m: m}}
+		for _, c := range cuts {
+			plans = append(plans, &cutPlan{Truncation: Truncation{Partition: c.Partition, Offset: c.Offset}, from: c.Offset, end: c.End})
 		}
+		for _, look := range []func(context.Context, *cutPlan) error{s.check, s.look, s.save} {
+			each(sound(plans), func(p *cutPlan) { p.Err = look(ctx, p) })
+			if !cfg.mirrored && len(sound(plans)) < len(plans) {
+				break // nothing is cut then, so nothing has to be saved
+			}
+		}
+		return ctx.Err()
+	})
+	return plans, err
+}
+
+// sound are the plans against which nothing speaks so far.
+func sound(of []*cutPlan) []*cutPlan {
+	return slices.DeleteFunc(slices.Clone(of), func(p *cutPlan) bool { return p.Err != nil })
+}
+
+// grown: the log is longer than whoever has it cut has seen, and saved.
+func (p *cutPlan) grown() error {
+	if p.end == 0 || p.LogEnd <= p.end {
+		return nil
 	}
-	return plans, ctx.Err()
+	return &cluster.OffsetError{Partition: p.Partition, Span: cluster.Span{From: p.end, To: p.LogEnd}, Err: cluster.ErrUnavailable,
+		Detail: "somebody has written there since it was looked at what is to be cut, so that nothing is"}
 }
 
 // surveyor looks at cuts.
@@ -102,7 +127,7 @@ func cuttable(ids IDs, i metalog.Image, name cluster.Partition, begun bool) (met
 	if strings.HasPrefix(name.Topic, "__") {
 		bad("%w: it is a topic of Kafka's own", cluster.ErrRefused)
 	}
-	if topicConfig(i, name.Topic)["remote.storage.enable"] == "true" {
+	if tiered(i, name.Topic) {
 		bad("%w: remote.storage.enable is set: what is in the remote tier cannot be cut", cluster.ErrRefused)
 	}
 	if !begun && slices.ContainsFunc(p.Replicas, us.own) {
@@ -145,6 +170,9 @@ func (s *surveyor) look(ctx context.Context, p *cutPlan) error {
 		return fmt.Errorf("%v: where the log begins and ends, asked of broker %d: %w", p.Partition, from, err)
 	}
 	p.read = p.LogEnd
+	if err := p.grown(); err != nil {
+		return err
+	}
 	if p.Offset < p.LogStart {
 		return fmt.Errorf("%v: %w: offset %d is below the log start %d", p.Partition, cluster.ErrOutOfRange, p.Offset, p.LogStart)
 	}
@@ -194,24 +222,35 @@ func (s *surveyor) there(ctx context.Context, p *cutPlan, replica int32, offset 
 	}
 }
 
-// save reads what goes, up to where the log ends now, and hands it over to be saved.
+// save reads what goes, up to where the log ends now, and hands it over to be saved. For a
+// mirror, which saves what it wants to be cut itself, that is only where more goes.
 func (s *surveyor) save(ctx context.Context, p *cutPlan) error {
 	if p.Nothing() {
 		s.cfg.tell(p.Partition, TruncateLooked)
 		return nil
 	}
-	t := &tail{m: s.m, name: p.Partition, id: p.id, replica: p.source(s.cfg.Membership.IDs), span: cluster.Span{From: p.At, To: p.LogEnd}}
 	salvage := s.cfg.Salvage
-	if s.cfg.DryRun {
+	if s.cfg.DryRun || s.cfg.mirrored {
 		salvage = nil
 	}
+	t := s.tail(p)
 	if err := t.save(ctx, salvage); err != nil {
 		return err
 	}
 	p.count, p.Batches, p.Bytes = t.found, t.found.batches, t.found.bytes
-	var err error
-	if p.Opened, err = t.opened(ctx, p.LogStart, p.At); err == nil {
-		s.cfg.tell(p.Partition, TruncateLooked)
+	o, err := t.opened(ctx, max(p.LogStart, p.At-lookBack), p.At)
+	if p.Opened = o.producers; err != nil {
+		return err
 	}
-	return err
+	if len(o.producers) > 0 && s.cfg.mirrored {
+		if err := s.before(ctx, p, t, o); err != nil {
+			return err
+		}
+	}
+	s.cfg.tell(p.Partition, TruncateLooked)
+	return nil
+}
+
+func (s *surveyor) tail(p *cutPlan) *tail {
+	return &tail{m: s.m, name: p.Partition, id: p.id, replica: p.source(s.cfg.Membership.IDs), span: cluster.Span{From: p.At, To: p.LogEnd}}
 }

@@ -53,6 +53,17 @@ func (f *tailFound) add(b []byte) {
 	}
 }
 
+// surely are transactions that begin before the tail.
+func (f *tailFound) surely() map[int64]bool {
+	out := make(map[int64]bool)
+	for id, is := range f.without {
+		if is {
+			out[id] = true
+		}
+	}
+	return out
+}
+
 // doubtful are transactions of which only the log before the tail tells where they begin.
 func (f *tailFound) doubtful() map[int64]bool {
 	out := make(map[int64]bool)
@@ -64,12 +75,18 @@ func (f *tailFound) doubtful() map[int64]bool {
 	return out
 }
 
-// running keeps of producers who is in the middle of a transaction behind batches.
-func running(now map[int64]bool, b []byte, before int64) {
+// running keeps of producers that are in the middle of a transaction behind batches where
+// it begins.
+func running(now map[int64]int64, b []byte, before int64) {
 	for w := batch.Walk(b); w.Next(); {
 		h := w.Header()
-		if h.Magic() == 2 && h.Transactional() && h.Base() < before {
-			now[h.ProducerID()] = !h.Control()
+		if h.Magic() != 2 || !h.Transactional() || h.Base() >= before {
+			continue
+		}
+		if id := h.ProducerID(); h.Control() {
+			delete(now, id)
+		} else if _, ok := now[id]; !ok {
+			now[id] = h.Base()
 		}
 	}
 }
@@ -158,33 +175,50 @@ func (t *tail) save(ctx context.Context, salvage func(context.Context, cluster.P
 	return nil
 }
 
-// opened are the transactions that the tail ends, and the log before it begins.
-func (t *tail) opened(ctx context.Context, start, at int64) ([]int64, error) {
-	var out []int64
-	for id := range t.found.without {
-		if t.found.without[id] {
-			out = append(out, id)
+// opened are the producers of transactions that the tail ends and the log before it
+// begins, and where the first of them begins. Missed: not all were found there.
+type opened struct {
+	producers []int64
+	first     int64
+	missed    bool
+}
+
+// opened looks for transactions from an offset on.
+func (t *tail) opened(ctx context.Context, from, at int64) (o opened, err error) {
+	doubtful, surely := t.found.doubtful(), t.found.surely()
+	if len(doubtful)+len(surely) == 0 {
+		return o, nil
+	}
+	now := make(map[int64]int64)
+	before := &tail{m: t.m, name: t.name, id: t.id, replica: t.replica, span: cluster.Span{From: from, To: at}}
+	for {
+		b, err := before.next(ctx)
+		if err != nil {
+			return o, err
+		}
+		if b == nil {
+			break
+		}
+		running(now, b, at)
+	}
+	return openedBy(surely, doubtful, now, at), nil
+}
+
+// openedBy is pure. now is where transactions begin that are under way at the tail.
+func openedBy(surely, doubtful map[int64]bool, now map[int64]int64, at int64) opened {
+	o := opened{first: at}
+	for id := range surely {
+		first, ok := now[id]
+		o.producers = append(o.producers, id)
+		if o.missed = o.missed || !ok; ok {
+			o.first = min(o.first, first)
 		}
 	}
-	if doubtful := t.found.doubtful(); len(doubtful) > 0 {
-		before := &tail{m: t.m, name: t.name, id: t.id, replica: t.replica, span: cluster.Span{From: max(start, at-lookBack), To: at}}
-		now := make(map[int64]bool)
-		for {
-			b, err := before.next(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if b == nil {
-				break
-			}
-			running(now, b, at)
-		}
-		for id := range doubtful {
-			if now[id] {
-				out = append(out, id)
-			}
+	for id := range doubtful {
+		if first, ok := now[id]; ok {
+			o.producers, o.first = append(o.producers, id), min(o.first, first)
 		}
 	}
-	slices.Sort(out)
-	return out, nil
+	slices.Sort(o.producers)
+	return o
 }

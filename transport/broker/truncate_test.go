@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -120,12 +122,32 @@ func TestTailTransactions(t *testing.T) {
 			}
 		})
 	}
-	now := make(map[int64]bool)
-	for _, b := range [][]byte{txn(1, 1, data), txn(2, 2, data), txn(3, 1, marker), txn(4, 3, data), txn(9, 4, data)} {
+	now := make(map[int64]int64)
+	for _, b := range [][]byte{txn(1, 1, data), txn(2, 2, data), txn(3, 1, marker), txn(4, 3, data), txn(5, 2, data), txn(9, 4, data)} {
 		running(now, b, 9)
 	}
-	if got := of(now); !slices.Equal(got, []int64{2, 3}) {
-		t.Errorf("in a transaction at 9 are %v", got)
+	if !maps.Equal(now, map[int64]int64{2: 2, 3: 4}) {
+		t.Errorf("in a transaction at 9 are %v", now)
+	}
+	ids := func(n ...int64) map[int64]bool {
+		m := make(map[int64]bool)
+		for _, id := range n {
+			m[id] = true
+		}
+		return m
+	}
+	for _, o := range []struct {
+		surely, doubtful map[int64]bool
+		want             opened
+	}{
+		{ids(2), ids(1), opened{producers: []int64{2}, first: 2}},
+		{ids(3), ids(2), opened{producers: []int64{2, 3}, first: 2}},
+		{ids(3, 7), nil, opened{producers: []int64{3, 7}, first: 4, missed: true}},
+		{nil, ids(7), opened{first: 9}},
+	} {
+		if got := openedBy(o.surely, o.doubtful, now, 9); !reflect.DeepEqual(got, o.want) {
+			t.Errorf("%v, %v: %+v, want %+v", o.surely, o.doubtful, got, o.want)
+		}
 	}
 }
 

@@ -1,6 +1,13 @@
 package broker
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +15,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
 // TestRealTruncateTransactions: a transaction that loses its marker is named, and one that
@@ -60,4 +68,73 @@ func TestRealTruncateTransactions(t *testing.T) {
 		fetches.EachRecord(func(r *kgo.Record) { read = read || string(r.Value) == "whole" })
 	}
 	c.clean(t, "orders")
+	c.forMirror(t)
+}
+
+// forMirror cuts as a mirror has it done: each partition by itself, nothing that was not
+// seen, and transactions as a whole.
+func (c *cutter) forMirror(t *testing.T) {
+	t.Helper()
+	const topic = "mirrored"
+	c.k.CreateTopic(t, topic, 3, 3, nil)
+	p := func(n int32) cluster.Partition { return cluster.Partition{Topic: topic, Partition: n} }
+	for n := range int32(3) {
+		c.produceBatches(t, topic, n, 1, "x")
+	}
+	cl := c.k.Client(t, kgo.TransactionalID("across"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.ProduceSync(within(t, time.Minute), &kgo.Record{Topic: topic, Value: []byte("across")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for n := range int32(3) {
+		c.produceBatches(t, topic, n, 1, "x")
+	}
+	if err := cl.EndTransaction(within(t, time.Minute), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	kept := new(saved)
+	cfg := c.config(t)
+	listeners := cfg.Listeners
+	cfg.Listeners, cfg.Salvage = nil, kept.take
+	tr, err := NewTruncater(cfg, func() ([]net.Listener, error) { return listeners, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Check(within(t, time.Minute)); err != nil {
+		t.Errorf("the cluster can be joined: %v", err)
+	}
+	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error { // the marker comes by itself
+		if end := c.k.Ends(ctx, t, topic)[0]; end != 22 {
+			return fmt.Errorf("10 records, one, 10 records and a marker end at %d", end)
+		}
+		return nil
+	})
+	before := c.logs(t, p(0))
+	errs := tr.Truncate(within(t, time.Minute), []fetcher.Cut{
+		{Partition: p(0), Offset: 15, End: 22}, {Partition: p(1), Offset: 10, End: 15}, {Partition: p(2), Offset: 0, End: 20},
+		{Partition: cluster.Partition{Topic: "absent"}, Offset: 1},
+	})
+	if errs[0] != nil || !errors.Is(errs[1], cluster.ErrUnavailable) || !strings.Contains(errs[1].Error(), "[15,20)") ||
+		errs[2] != nil || !errors.Is(errs[3], cluster.ErrUnknownTopic) {
+		t.Errorf("the answers are %v", errs)
+	}
+	for n, end := range map[int32]int64{0: 10, 1: 20, 2: 0} {
+		if got := c.logs(t, p(n)).End(); got != end {
+			t.Errorf("%v ends at %d, want %d", p(n), got, end)
+		}
+	}
+	var lost []byte
+	for _, b := range before.Batches[1:] {
+		lost = append(lost, b.Bytes...)
+	}
+	if !bytes.Equal(kept.bytes, lost) || !slices.Equal(kept.spans, []cluster.Span{{From: 10, To: 22}}) {
+		t.Errorf("%d bytes of %v saved, %d were there", len(kept.bytes), kept.spans, len(lost))
+	}
+	c.clean(t, topic)
+	// The listeners are closed: it does not become a broker again for nothing.
+	if err := tr.Truncate(within(t, time.Minute), []fetcher.Cut{{Partition: p(2), Offset: 0}})[0]; err != nil {
+		t.Errorf("what is cut already: %v", err)
+	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/clustermirror/mirror/fetcher"
 )
 
 // Config says how to reach one cluster. The zero value of every field but
@@ -47,6 +49,9 @@ type Config struct {
 	// Truncation says what may be done when records in a mirror topic of this cluster
 	// have to go. Clients cannot cut a log's tail. Default: Refuse.
 	Truncation Truncation
+	// Truncater cuts tails in this cluster when Truncation is Join: a Truncater of
+	// transport/broker, which becomes a broker of it for as long as a cut takes.
+	Truncater fetcher.Truncater
 	// Logger gets reports of what was retried or left out. Default: silent.
 	Logger *slog.Logger
 }
@@ -71,8 +76,11 @@ func (c Config) Validate() error {
 	if c.MaxStartFill < 0 {
 		bad("MaxStartFill: %d is negative", c.MaxStartFill)
 	}
-	if c.Truncation != Refuse && c.Truncation != Rebuild {
-		bad("Truncation: %d is neither Refuse nor Rebuild", c.Truncation)
+	if c.Truncation < Refuse || c.Truncation > Join {
+		bad("Truncation: %d is none of Refuse, Rebuild and Join", c.Truncation)
+	}
+	if (c.Truncation == Join) != (c.Truncater != nil) {
+		bad("Truncater: goes with Truncation Join, and only with that")
 	}
 	if !c.GapFill.valid() {
 		bad("GapFill: %d is not one of %s", int(c.GapFill), strings.Join(gapFillNames[:], ", "))

@@ -241,18 +241,28 @@ func (c *Cluster) retire(ctx context.Context, topic string) error {
 	}
 	c.mu.Unlock()
 	for _, l := range lanes {
-		for retired := false; !retired; {
-			if err := c.halt(ctx, l); err != nil {
-				return err
-			}
-			// Not if an Ends opened the lane in between and something is queued: that
-			// would be sent without an id.
-			l.mu.Lock()
-			if retired = l.idle(); retired {
-				l.id, l.seen, l.err = 0, -1, errHalted
-			}
-			l.mu.Unlock()
+		if err := c.retireLane(ctx, l); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (c *Cluster) retireLane(ctx context.Context, l *lane) error {
+	for {
+		if err := c.halt(ctx, l); err != nil {
+			return err
+		}
+		// Not if an Ends opened the lane in between and something is queued: that
+		// would be sent without an id.
+		l.mu.Lock()
+		retired := l.idle()
+		if retired {
+			l.id, l.seen, l.err = 0, -1, errHalted
+		}
+		l.mu.Unlock()
+		if retired {
+			return nil
+		}
+	}
 }

@@ -43,6 +43,9 @@ func (cl *Client) truncate(cut fetcher.Cut) error {
 	if cut.Offset >= leader.log.end && p.evenUpTo(cut.Offset) {
 		return nil
 	}
+	if !c.traits.ReadOnly && cut.End > 0 && leader.log.end > cut.End {
+		return fmt.Errorf("%v: %w: written up to offset %d since it was looked at, up to %d", cut.Partition, cluster.ErrUnavailable, leader.log.end, cut.End)
+	}
 	for i := range p.replicas {
 		r := &p.replicas[i]
 		if !c.up(r.broker) {

@@ -40,6 +40,12 @@ func truncate(k *kit) {
 		k.holds(k.to, p, all...)
 		return
 	}
+	if !k.end.Destination.Traits().ReadOnly { // what others have written since is not cut with the rest
+		err := k.to.Truncate(k.ctx, []fetcher.Cut{{Partition: p, Offset: 10, End: 19}})[0]
+		if e := k.begin(k.to, stretch(p)); !errors.Is(err, cluster.ErrUnavailable) || e.LogEnd != 20 {
+			k.Fatalf("a log that has grown is cut: %v, %+v", err, e)
+		}
+	}
 	for _, step := range []struct{ at, end int64 }{{20, 20}, {99, 20}, {17, 15}, {17, 15}, {10, 10}, {12, 10}} {
 		if err := cut(step.at); err != nil {
 			k.Fatalf("cut at %d: %v", step.at, err)
