@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clustermirror/mirror/transport/broker"
-	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 // joinHelp is the part of the help about joining.
@@ -23,7 +21,9 @@ exactly, and nobody can write to them until they are stopped, also while this pr
 is dead. The brokers reach it at the listener between brokers, the first
 --join-listener; clients at those that follow. Whoever logs in there, brokers too, does
 so at a real broker, through us. The destination's user needs ClusterAction, Alter and
-Describe on the cluster, and Create, Describe, Read and Alter on the topics.`
+Describe on the cluster, and Create, Describe, Read and Alter on the topics. Logins by
+Kerberos (GSSAPI), and clients that show certificates, cannot be passed on: such a
+listener is refused.`
 
 // joinFlags say whether and how to be a broker of the destination.
 type joinFlags struct {
@@ -32,13 +32,19 @@ type joinFlags struct {
 	bind        string
 	state       string
 	controllers []string
+	untested    bool
+
+	cert, key, clientCA string
+	controllersConfig   string
 }
 
 // inRun and inTruncate say what --join-state is for, and when it is not given.
 const (
 	folderOfRun = "kafka-mirrors-joined"
-	inRun       = "`folder` for who we are as a broker, and which topics are ours; for one process at a time\n(default: the place of --state, which processes may share, or " + folderOfRun + " when that is memory)"
-	inTruncate  = "`folder` for who we are as a broker, and which cuts are under way; for one process at a time"
+	// folderOfTruncate is that of cuts, by whichever command.
+	folderOfTruncate = "kafka-mirrors-truncate"
+	inRun            = "`folder` for who we are as a broker, and which topics are ours; for one process at a time\n(default: the place of --state, which processes may share, or " + folderOfRun + " when that is memory;\nwith --truncation join " + folderOfTruncate + ")"
+	inTruncate       = "`folder` for who we are as a broker, and which cuts are under way; for one process at a time"
 )
 
 // register: state is the folder when none is given, purpose what it is for.
@@ -48,6 +54,11 @@ func (f *joinFlags) register(c *cobra.Command, state, purpose string) {
 	c.Flags().StringVar(&f.bind, "join-bind", "", "`address` of this machine to accept at, with the ports of --join-listener (default: all)")
 	c.Flags().StringVar(&f.state, "join-state", state, purpose)
 	c.Flags().StringSliceVar(&f.controllers, "join-controllers", nil, "the destination's controllers, `host:port[,...]` (default: its brokers are asked)")
+	c.Flags().StringVar(&f.controllersConfig, "join-controllers-config", "", "`file` with the settings of a Java client for the controllers (default: those of the\nbrokers)")
+	c.Flags().StringVar(&f.cert, "join-cert", "", "PEM `file` with our certificate, for each --join-listener with SSL or SASL_SSL")
+	c.Flags().StringVar(&f.key, "join-key", "", "PEM `file` with its private key (default: it is in --join-cert)")
+	c.Flags().StringVar(&f.clientCA, "join-client-ca", "", "PEM `file` with the authorities of the brokers' certificates, where brokers ask each\nother for them (ssl.client.auth)")
+	c.Flags().BoolVar(&f.untested, "join-untested", false, "join also a cluster that is newer than those that were tested")
 }
 
 func (f *joinFlags) on() bool { return f.ids != "" }
@@ -61,8 +72,8 @@ func (f *joinFlags) config() (broker.Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !f.on() {
-		if len(f.listeners) > 0 || f.bind != "" || len(f.controllers) > 0 {
-			bad("--join-listener, --join-bind and --join-controllers need --join")
+		if len(f.listeners) > 0 || f.bind != "" || len(f.controllers) > 0 || f.untested || f.cert+f.key+f.clientCA+f.controllersConfig != "" {
+			bad("--join-listener, --join-bind, --join-controllers and the like need --join")
 		}
 		return cfg, errors.Join(errs...)
 	}
@@ -86,7 +97,9 @@ func (f *joinFlags) config() (broker.Config, error) {
 	if len(f.listeners) == 0 {
 		bad("--join-listener: --join needs that between brokers at least")
 	}
-	cfg.Controllers = slices.Clone(f.controllers)
+	cfg.Controllers, cfg.Untested = slices.Clone(f.controllers), f.untested
+	_, err := f.secure(cfg.Listeners)
+	errs = append(errs, err, f.controllersAt(&cfg))
 	return cfg, errors.Join(errs...)
 }
 
@@ -105,9 +118,6 @@ func parseListener(text string) (broker.Listener, error) {
 	if !ok {
 		return broker.Listener{}, fmt.Errorf("%q: %s is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", text, scheme)
 	}
-	if protocol == protocols["SSL"] || protocol == protocols["SASL_SSL"] {
-		return broker.Listener{}, fmt.Errorf("%q: listeners with TLS cannot be served yet", text)
-	}
 	host, number, err := net.SplitHostPort(at)
 	if err != nil || host == "" {
 		return broker.Listener{}, fmt.Errorf("%q: %s is not host:port", text, at)
@@ -120,73 +130,4 @@ func parseListener(text string) (broker.Listener, error) {
 		name = scheme
 	}
 	return broker.Listener{Name: name, Host: host, Port: uint16(port), Protocol: protocol}, nil
-}
-
-// joining is a destination that joins, and what it holds on to.
-type joining struct {
-	destination *broker.Destination
-	files       *broker.Files // nil: the state store is used
-	keeper      keeper
-	listeners   []net.Listener
-}
-
-// keeper keeps who we are, and which topics are ours.
-type keeper interface {
-	Identities() broker.Identities
-	Overrides() broker.Overrides
-}
-
-// claim takes the folder and the ports, and says who we are to the cluster to which
-// reached is the way. Without a folder shared keeps that.
-func (f *joinFlags) claim(reached kafka.Config, shared keeper) (*joining, broker.Config, error) {
-	cfg, err := f.config()
-	if err != nil {
-		return nil, cfg, err
-	}
-	j := &joining{keeper: shared}
-	if f.state != "" {
-		if j.files, err = broker.OpenFiles(f.state); err != nil {
-			return nil, cfg, fmt.Errorf("--join-state: %w", err)
-		}
-		j.keeper = j.files
-	}
-	for _, l := range cfg.Listeners {
-		at, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(int(l.Port))))
-		if err != nil {
-			return nil, cfg, errors.Join(fmt.Errorf("--join-listener: %w", err), j.Close())
-		}
-		j.listeners = append(j.listeners, at)
-	}
-	cfg.Bootstrap, cfg.TLS, cfg.SASL, cfg.Dial = reached.Bootstrap, reached.TLS, reached.SASL, reached.Dial
-	cfg.Identities = j.keeper.Identities()
-	return j, cfg, nil
-}
-
-// open makes the destination. admin is it as a client sees it.
-func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, shared keeper, logger *slog.Logger) (*joining, error) {
-	j, cfg, err := f.claim(reached, shared)
-	if err != nil {
-		return nil, err
-	}
-	j.destination, err = broker.NewDestination(broker.DestinationConfig{
-		Membership: cfg, Listeners: j.listeners, Admin: admin, Overrides: j.keeper.Overrides(), Logger: logger,
-	})
-	if err != nil {
-		return nil, errors.Join(err, j.Close())
-	}
-	return j, nil
-}
-
-// Close gives back what Run has not.
-func (j *joining) Close() error {
-	if j == nil {
-		return nil
-	}
-	for _, l := range j.listeners {
-		l.Close() // closed already where it was served
-	}
-	if j.files == nil {
-		return nil
-	}
-	return j.files.Close()
 }

@@ -22,15 +22,20 @@ func TestJoinFlags(t *testing.T) {
 		t.Errorf("without --join: %v", err)
 	}
 	for want, f := range map[string]joinFlags{
-		"need --join":          {listeners: []string{"PLAINTEXT://a:1"}},
-		`"x" is no range`:      {ids: "x", state: "x", listeners: f.listeners},
-		`"9-7" is no range`:    {ids: "9-7", state: "x", listeners: f.listeners},
-		"that between brokers": {ids: "1", state: "x"},
-		"with TLS cannot be":   {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:1", "B=SSL://a:2"}},
-		"is not one of PLAIN":  {ids: "1", state: "x", listeners: []string{"A=http://a:1"}},
-		"port is not a number": {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
-		"is not host:port":     {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a"}},
-		"is not NAME=":         {ids: "1", state: "x", listeners: []string{"a:1"}},
+		"--join-controllers and the like":            {listeners: []string{"PLAINTEXT://a:1"}},
+		`"x" is no range`:                            {ids: "x", state: "x", listeners: f.listeners},
+		`"9-7" is no range`:                          {ids: "9-7", state: "x", listeners: f.listeners},
+		"that between brokers":                       {ids: "1", state: "x"},
+		"--join-cert: is needed for listeners [B C]": {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:1", "B=SSL://a:2", "C=SASL_SSL://a:3"}},
+		"need a --join-listener with SSL":            {ids: "1", state: "x", listeners: f.listeners, cert: "x"},
+		"and the first --join-listener is none":      {ids: "1", state: "x", listeners: []string{"A=SASL_SSL://a:1", "B=SSL://a:2"}, cert: "x", clientCA: "x"},
+		"no PEM certificate":                         {ids: "1", state: "x", listeners: []string{"B=SSL://a:2"}, cert: "absent.pem"},
+		"--join-controllers-config absent":           {ids: "1", state: "x", listeners: f.listeners, controllersConfig: "absent"},
+		"and the like need --join":                   {untested: true},
+		"is not one of PLAIN":                        {ids: "1", state: "x", listeners: []string{"A=http://a:1"}},
+		"port is not a number":                       {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
+		"is not host:port":                           {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a"}},
+		"is not NAME=":                               {ids: "1", state: "x", listeners: []string{"a:1"}},
 	} {
 		if _, err := f.config(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", f, err, want)

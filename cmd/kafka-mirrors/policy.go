@@ -19,9 +19,12 @@ import (
 // policyHelp is the part of the help about records that have to go.
 const policyHelp = `Cuts. Records of the destination sometimes have to go before a copy can be exact: in
 a failback those that the mirror the other way never got, and what these flags name.
-Nothing is cut unless --truncation is rebuild, since clients cannot cut a log: the
-topic is deleted, created again as it was, and copied anew. Until then the partition
-is FAILED, with the offsets named. What goes is written to files before, segments as
+Clients cannot cut a log, so nothing is cut unless --truncation says how. rebuild: the
+topic is deleted, created again as it was, and copied anew. join: this process becomes
+a broker of the destination for a moment, as kafka-mirrors truncate does, and has the
+replicas cut; the topic stays, and only what was cut is copied. It needs --join and
+--join-listener, which are for nothing else then. With --join alone tails are cut without
+more ado. Until then the partition is FAILED, with the offsets named. What goes is written to files before, segments as
 Kafka's own dump tool reads them: DIR/mirror/topic-partition/offset.log (--salvage).
 An option that a message names is a flag here: UncleanRecovery is --unclean-recovery.`
 
@@ -44,7 +47,7 @@ func (f *policyFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.gap, "retention-gap", "continue", "when the source has deleted what was not copied yet: `continue|fail`; with --gap-fill\nfail it fails in any case")
 	c.Flags().StringVar(&f.gapFill, "gap-fill", kafka.GapAuto.String(), "what takes the place of offsets without records (compaction, transactions): `auto|markers|phantoms|fail`;\nauto is markers, which need ALTER on the cluster; clients differ in what they see of each")
 	c.Flags().Int64Var(&f.maxStartFill, "max-start-fill", 0, "how many `offsets` are filled at most so that a log starts where the source's does (default 100,000,000)")
-	c.Flags().StringVar(&f.truncation, "truncation", "refuse", "when records at the destination have to go: `refuse|rebuild` the topic")
+	c.Flags().StringVar(&f.truncation, "truncation", "refuse", "when records at the destination have to go: `refuse|rebuild|join`, delete the topic and copy it\nagain, or become a broker for a moment and cut them off")
 	c.Flags().StringVar(&f.salvage, "salvage", salvageFolder, "`folder` for the records that are cut; a cut waits until they are there")
 	c.Flags().BoolVar(&f.noSalvage, "no-salvage", false, "do not keep the records that are cut")
 	c.Flags().StringSliceVar(&f.unclean, "unclean-recovery", nil, "topics, as in --topics, that are cut where the source has lost what was copied already\n(`name|regexp[,...]`)")
@@ -54,7 +57,7 @@ func (f *policyFlags) register(c *cobra.Command) {
 
 // apply puts into options and the destination's configuration what the flags say, and
 // reports all that is wrong with them.
-func (f *policyFlags) apply(o *mirror.Options, destination *kafka.Config, print func(string)) error {
+func (f *policyFlags) apply(o *mirror.Options, destination *kafka.Config, joins bool, print func(string)) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var err error
@@ -79,6 +82,9 @@ func (f *policyFlags) apply(o *mirror.Options, destination *kafka.Config, print 
 	}
 	switch f.truncation {
 	case "refuse":
+		if joins {
+			break // it cuts by itself
+		}
 		for _, needs := range []struct {
 			flag string
 			set  bool
@@ -86,13 +92,19 @@ func (f *policyFlags) apply(o *mirror.Options, destination *kafka.Config, print 
 			{"unclean-recovery", len(f.unclean) > 0}, {"discard-local-writes", f.discard}, {"scratch", f.scratch},
 		} {
 			if needs.set {
-				bad("--%s: needs --truncation rebuild", needs.flag)
+				bad("--%s: needs --truncation rebuild or join", needs.flag)
 			}
 		}
 	case "rebuild":
-		destination.Truncation = kafka.Rebuild
+		if destination.Truncation = kafka.Rebuild; joins {
+			bad("--truncation: rebuild and --join exclude each other")
+		}
+	case "join":
+		if destination.Truncation = kafka.Join; !joins {
+			bad("--truncation: join needs --join and --join-listener")
+		}
 	default:
-		bad("--truncation: %q is not one of refuse, rebuild", f.truncation)
+		bad("--truncation: %q is not one of refuse, rebuild, join", f.truncation)
 	}
 	if _, err := topics.NewFilter(f.unclean, nil); err != nil {
 		errs = append(errs, placed("--unclean-recovery", err))

@@ -24,15 +24,23 @@ import (
 // records that b never got, b has four of its own.
 func parted(t *testing.T) (a, b string) {
 	a, b = newCluster(t, "a", kfake.SeedTopics(1, "orders")), newCluster(t, "b")
-	produce(t, a, "orders", 0, 10, "first")
-	c := start(t, 0, "run", "--name", "a-to-b", "--source", a, "--destination", b, "--topics", "orders", "--state", "kafka")
-	consume(t, b, "orders", 0, 10)
-	intend(t, stateAt(t, b, ""), "a-to-b", coordinator.WantStopped)
+	part(t, a, b, "orders")
+	return a, b
+}
+
+// part is that failover of a topic that a has.
+func part(t *testing.T, a, b, topic string) {
+	t.Helper()
+	produce(t, a, topic, 0, 10, "first")
+	c := start(t, 0, "run", "--name", "a-to-b", "--source", a, "--destination", b, "--topics", topic, "--state", "kafka")
+	consume(t, b, topic, 0, 10)
+	if _, err := stateAt(t, b, "").SaveIntents(t.Context(), "a-to-b", []coordinator.Intent{{Topic: topic, Desired: coordinator.WantStopped}}); err != nil {
+		t.Fatal(err)
+	}
 	c.shows(t, "1 topic, 1 STOPPED")
 	c.stop(t)
-	produce(t, a, "orders", 0, 3, "lost")
-	produce(t, b, "orders", 0, 4, "second")
-	return a, b
+	produce(t, a, topic, 0, 3, "lost")
+	produce(t, b, topic, 0, 4, "second")
 }
 
 // TestFailbackRebuilds: what the failover has lost is named and refused, then, where
@@ -116,6 +124,7 @@ func TestPolicyApplies(t *testing.T) {
 		{"all", []string{"--start", "latest", "--retention-gap", "fail", "--truncation", "rebuild", "--unclean-recovery", "a,b.*",
 			"--discard-local-writes", "--scratch", "--no-salvage", "--gap-fill", "phantoms", "--max-start-fill", "5000000000"},
 			result{mirror.Start{Latest: true}, fetcher.RetentionFail, kafka.Rebuild, kafka.GapPhantoms, 5_000_000_000, []string{"a", "b.*"}, true, true, false}},
+		{"cut by joining", []string{"--truncation", "join", "--unclean-recovery", "a"}, result{Truncation: kafka.Join, Unclean: []string{"a"}, Salvages: true}},
 		{"a time", []string{"--start", "2026-05-01T14:00:00+02:00", "--retention-gap", "continue", "--truncation", "refuse"},
 			result{Start: mirror.Start{Time: noon}, Salvages: true}},
 	}
@@ -130,7 +139,7 @@ func TestPolicyApplies(t *testing.T) {
 			}
 			var o mirror.Options
 			var d kafka.Config
-			if err := f.apply(&o, &d, nil); err != nil {
+			if err := f.apply(&o, &d, tt.name == "cut by joining", nil); err != nil {
 				t.Fatal(err)
 			}
 			got := result{o.Start, o.Fetch.RetentionGap, d.Truncation, d.GapFill, d.MaxStartFill, o.UncleanRecovery, o.DiscardLocalWrites, o.Scratch, o.Salvage != nil}

@@ -31,6 +31,28 @@ type runFlags struct {
 	join                joinFlags
 }
 
+const runExamples = `  # two clusters without security
+  kafka-mirrors run --source a1:9092,a2:9092 --destination b1:9092 --topics 'orders.*',payments
+
+  # the settings of Java clients, everything but the audit topics, every event
+  kafka-mirrors run --source-config a.properties --destination-config b.properties \
+      --topics '.*' --exclude 'audit\..*' --events
+
+  # a mirror that can fail over and back: its state lies in the destination
+  kafka-mirrors run --name a-to-b --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka
+
+  # the way back, once orders were stopped at b: only the delta is copied
+  kafka-mirrors run --name b-to-a --source b:9092 --destination a:9092 --topics 'orders.*' --state kafka \
+      --truncation rebuild --salvage /var/lib/kafka-mirrors/salvage
+
+  # the same, and records that never came to b are cut off instead of copying all again
+  kafka-mirrors run --name b-to-a --source b:9092 --destination a:9092 --topics 'orders.*' --state kafka \
+      --truncation join --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991
+
+  # byte for byte, as a broker of the destination that leads the mirror topics
+  kafka-mirrors run --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka \
+      --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991 --join-listener CLIENT=PLAINTEXT://mirror1:9992`
+
 func newRun(s streams) *cobra.Command {
 	f := &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}}
 	c := &cobra.Command{
@@ -57,25 +79,9 @@ with "__" are never mirrored.
 Exit codes: 0 stopped by a signal; 1 the mirror cannot be, for example because both
 addresses are one cluster or the folder of its state is in use; 2 the command line or
 a configuration file is wrong; 130 a second signal did not wait for the clean stop.`,
-		Example: `  # two clusters without security
-  kafka-mirrors run --source a1:9092,a2:9092 --destination b1:9092 --topics 'orders.*',payments
-
-  # the settings of Java clients, everything but the audit topics, every event
-  kafka-mirrors run --source-config a.properties --destination-config b.properties \
-      --topics '.*' --exclude 'audit\..*' --events
-
-  # a mirror that can fail over and back: its state lies in the destination
-  kafka-mirrors run --name a-to-b --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka
-
-  # the way back, once orders were stopped at b: only the delta is copied
-  kafka-mirrors run --name b-to-a --source b:9092 --destination a:9092 --topics 'orders.*' --state kafka \
-      --truncation rebuild --salvage /var/lib/kafka-mirrors/salvage
-
-  # byte for byte, as a broker of the destination that leads the mirror topics
-  kafka-mirrors run --source a:9092 --destination b:9092 --topics 'orders.*' --state kafka \
-      --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991 --join-listener CLIENT=PLAINTEXT://mirror1:9992`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
+		Example: runExamples,
+		Args:    noArguments,
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
 	}
 	f.source.register(c)
 	f.destination.register(c)
@@ -104,6 +110,9 @@ type opened struct {
 	joining  *joining // nil: the destination's rights of a client will do
 }
 
+// cuts are made by what is opened last.
+type cuts struct{ *broker.Truncater }
+
 func (o *opened) Close() error {
 	err := errors.Join(o.joining.Close(), o.stores.Close())
 	closeAll(o.clusters...)
@@ -112,7 +121,7 @@ func (o *opened) Close() error {
 
 // destination is where it is mirrored to.
 func (o *opened) destination() mirror.Destination {
-	if o.joining != nil {
+	if o.joining != nil && o.joining.destination != nil {
 		return o.joining.destination
 	}
 	return o.clusters[1]
@@ -129,7 +138,10 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 	errs = append(errs, err)
 	opts, err := f.options(s, logger, &destination)
 	errs = append(errs, err)
-	o := &opened{stores: &stores{}}
+	o, later := &opened{stores: &stores{}}, new(cuts)
+	if destination.Truncation == kafka.Join {
+		destination.Truncater = later
+	}
 	for _, cfg := range []kafka.Config{source, destination} {
 		c, err := kafka.New(cfg)
 		o.clusters, errs = append(o.clusters, c), append(errs, err)
@@ -149,7 +161,17 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 		return nil, failed(err)
 	}
 	opts.Store, opts.Positions = o.stores.state, o.stores.peers
-	if f.join.on() {
+	switch {
+	case destination.Truncation == kafka.Join:
+		folder := f.policy.salvage
+		if f.policy.noSalvage {
+			folder = ""
+		}
+		if o.joining, err = f.join.openCuts(destination, keeping(folder, f.name), s.line, logger); err != nil {
+			return nil, errors.Join(failed(err), o.Close())
+		}
+		later.Truncater = o.joining.truncater
+	case f.join.on():
 		if o.joining, err = f.join.open(o.clusters[1], destination, f.sharedPlace(o.stores), logger); err != nil {
 			return nil, errors.Join(failed(err), o.Close())
 		}
@@ -194,7 +216,7 @@ func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Co
 		}
 		o.Topics.Exclude = append(o.Topics.Exclude, name)
 	}
-	errs = append(errs, f.policy.apply(o, destination, s.line))
+	errs = append(errs, f.policy.apply(o, destination, f.join.on(), s.line))
 	return o, errors.Join(errs...)
 }
 
@@ -222,6 +244,9 @@ func (f *runFlags) run(ctx context.Context, s streams) error {
 	o, err := f.open(shown)
 	if err != nil {
 		return err
+	}
+	if err := o.joining.check(ctx); err != nil {
+		return errors.Join(failed(err), o.Close())
 	}
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)

@@ -155,7 +155,7 @@ See 'kafka-mirrors run --help'.
 kafka-mirrors run: --retention-gap: "leap" is not one of continue, fail
 kafka-mirrors run: --gap-fill: "zeros" is not one of auto, markers, phantoms, fail
 kafka-mirrors run: --max-start-fill: -1 is negative
-kafka-mirrors run: --truncation: "cut" is not one of refuse, rebuild
+kafka-mirrors run: --truncation: "cut" is not one of refuse, rebuild, join
 kafka-mirrors run: --unclean-recovery: topic filter "__x": internal topics are never mirrored
 kafka-mirrors run: --unclean-recovery: include "(": error parsing regexp: missing closing ): ` + "`^(?:()$`" + `
 kafka-mirrors run: --salvage: broken.properties is not a folder
@@ -168,9 +168,9 @@ See 'kafka-mirrors run --help'.
 			"--state", "file:" + dir, "--peer-state", "file:" + dir, "--state-topic", "state", "--unclean-recovery", "x",
 			"--discard-local-writes", "--scratch", "--salvage", "x", "--no-salvage"},
 			`kafka-mirrors run: --topics: state is the topic of --state-topic, which is never mirrored
-kafka-mirrors run: --unclean-recovery: needs --truncation rebuild
-kafka-mirrors run: --discard-local-writes: needs --truncation rebuild
-kafka-mirrors run: --scratch: needs --truncation rebuild
+kafka-mirrors run: --unclean-recovery: needs --truncation rebuild or join
+kafka-mirrors run: --discard-local-writes: needs --truncation rebuild or join
+kafka-mirrors run: --scratch: needs --truncation rebuild or join
 kafka-mirrors run: --no-salvage: and --salvage exclude each other
 kafka-mirrors run: --peer-state:  is the folder of --state: mirrors into each cluster have one of their own
 kafka-mirrors run: --state-topic: needs --state kafka or --peer-state kafka

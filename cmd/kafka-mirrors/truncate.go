@@ -81,7 +81,7 @@ or a configuration file is wrong.`,
 	c.Flags().Int64Var(&f.offset, "offset", -1, "the first `offset` that goes")
 	c.Flags().StringVar(&f.salvage, "salvage", "", "`folder` for what goes, as log segments: truncate/topic-partition/offset.log")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would go, and change nothing")
-	f.join.register(c, "kafka-mirrors-truncate", inTruncate)
+	f.join.register(c, folderOfTruncate, inTruncate)
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().SortFlags = false
 	return c
@@ -122,9 +122,13 @@ func (f *truncateFlags) run(ctx context.Context, s streams) error {
 		return failed(err)
 	}
 	defer j.Close()
+	listeners, err := f.join.listen(membership.Listeners)
+	if err != nil {
+		return failed(err)
+	}
 	cfg := broker.TruncateConfig{
-		Membership: membership, Listeners: j.listeners, Overrides: j.keeper.Overrides(), DryRun: f.dryRun, Logger: logger,
-		Salvage: f.keeping(),
+		Membership: membership, Listeners: listeners, TLS: j.tls, Overrides: j.keeper.Overrides(), DryRun: f.dryRun, Logger: logger,
+		Salvage: keeping(f.salvage, salvaged),
 		Progress: func(p cluster.Partition, step broker.TruncateStep) {
 			logger.Info("truncate", "partition", p.String(), "step", step.String())
 		},
@@ -141,14 +145,17 @@ func (f *truncateFlags) run(ctx context.Context, s streams) error {
 	return nil
 }
 
-// keeping saves tails as a mirror does.
-func (f *truncateFlags) keeping() func(context.Context, cluster.Partition, cluster.Span, iter.Seq2[[]byte, error]) error {
-	if f.salvage == "" {
+// cutSalvage is broker.TruncateConfig's.
+type cutSalvage = func(context.Context, cluster.Partition, cluster.Span, iter.Seq2[[]byte, error]) error
+
+// keeping saves tails as a mirror of that name does; nil when there is no folder.
+func keeping(folder, name string) cutSalvage {
+	if folder == "" {
 		return nil
 	}
-	save := mirror.SalvageTo(f.salvage)
+	save := mirror.SalvageTo(folder)
 	return func(ctx context.Context, p cluster.Partition, span cluster.Span, batches iter.Seq2[[]byte, error]) error {
-		return save(ctx, mirror.Tail{Mirror: salvaged, Partition: p, Span: span, Batches: batches})
+		return save(ctx, mirror.Tail{Mirror: name, Partition: p, Span: span, Batches: batches})
 	}
 }
 

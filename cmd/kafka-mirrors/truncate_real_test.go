@@ -54,4 +54,35 @@ func TestRealTruncate(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stderr, "__consumer_offsets-0") {
 		t.Errorf("a topic of Kafka's own, exit code %d:\n%s", code, stderr)
 	}
+	failbackByCut(t, k, dir)
+}
+
+// failbackByCut mirrors back to where records were lost: they are cut off and kept, the topic
+// stays, and only what the other side has written is copied.
+func failbackByCut(t *testing.T, k *kafkatest.Cluster, dir string) {
+	t.Helper()
+	k.CreateTopic(t, "home", 1, 3, nil)
+	a, b := k.Bootstrap()[0], newCluster(t, "b")
+	part(t, a, b, "home")
+	salvage := filepath.Join(dir, "salvage")
+	c := start(t, 0, "run", "--name", "b-to-a", "--source", b, "--destination", a, "--topics", "home", "--state", "kafka", "--salvage", salvage,
+		"--truncation", "join", "--join", "100-102", "--join-state", filepath.Join(dir, "state"), "--join-bind", "127.0.0.1",
+		"--join-listener", fmt.Sprint("INTERNAL=PLAINTEXT://127.0.0.1:", freePort(t)), "--join-listener", fmt.Sprint("CLIENT=PLAINTEXT://127.0.0.1:", freePort(t)))
+	c.until(t, "cut and copied", func() bool { return strings.Contains(c.out.String(), "1 topic, 1 MIRRORING | 3 truncated\n") })
+	got, want := consume(t, a, "home", 0, 14), consume(t, b, "home", 0, 14)
+	for i := range want {
+		if got[i].Offset != want[i].Offset || string(got[i].Value) != string(want[i].Value) {
+			t.Fatalf("record %d is %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	if n := copied(t, c.stop(t)); n != "5 records" {
+		t.Errorf("%s copied, want the 4 of the other side, and its fence", n)
+	}
+	if !strings.Contains(c.err.String(), "home-0 being cut: given back") {
+		t.Errorf("stderr does not say how far the cut is:\n%s", c.err.String())
+	}
+	text, err := os.ReadFile(filepath.Join(salvage, "b-to-a", "home-0", "00000000000000000010.log"))
+	if err != nil || !strings.Contains(string(text), "lost-2") {
+		t.Errorf("%v: saved %d bytes", err, len(text))
+	}
 }
