@@ -82,17 +82,22 @@ func (m *member) destination(change ...func(*broker.DestinationConfig)) *broker.
 // away has the member leave its cluster, which others may use. Nothing is its own any more.
 func (m *member) away() {
 	m.t.Helper()
-	d := m.destination()
+	depart(m.t, m.destination())
+}
+
+// depart runs a destination until it has left its cluster.
+func depart(t *testing.T, d *broker.Destination) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	if err := d.Membership().Leave(ctx); err != nil {
-		m.t.Errorf("leaving: %v", err)
+		t.Errorf("leaving: %v", err)
 		cancel()
 	}
 	if err := <-done; err != nil {
-		m.t.Error(err)
+		t.Error(err)
 	}
 }
 

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	kafkatest.Child("mirror", child)
 	kafkatest.Child("homeward", homeward)
 	kafkatest.Child("keeper", keeper)
+	kafkatest.Child("joined", joinedChild)
 	goleak.VerifyTestMain(kafkatest.Suite{M: m})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"testing"
 )
 
 // Ports are taken below the range from which kernels give outgoing connections
@@ -37,4 +38,19 @@ func freePorts(n int) ([]int, error) {
 		return ports, nil
 	}
 	return nil, fmt.Errorf("kafkatest: found %d of %d free ports", len(ports), n)
+}
+
+// FreeAddrs returns n distinct addresses of this machine that nobody listens at, from
+// the range in which a process that is down for a while finds its own still free.
+func FreeAddrs(t testing.TB, n int) []string {
+	t.Helper()
+	ports, err := freePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]string, n)
+	for i, port := range ports {
+		out[i] = localAddr(port)
+	}
+	return out
 }

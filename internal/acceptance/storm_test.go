@@ -1,0 +1,284 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/internal/kafkatest"
+)
+
+// The partitions of a storm's topics.
+const keptParts, committedParts, lossyParts = 4, 2, 2
+
+// storm is a mirror by members of the destination to which bad things happen.
+type storm struct {
+	t        *testing.T
+	src, dst *kafkatest.Cluster
+	workers  []*worker
+	mirror   string
+
+	kept      string // nothing that was acknowledged is lost at the source
+	committed string // of transactions
+	lossy     string // the source elects leaders that lack records
+	others    string // of the destination, not mirrored
+
+	load      *background // writers at the source
+	unwanted  *background // at the destination
+	reading   *background
+	readers   []*follower
+	source    []*follower // read what each of readers should have
+	intruders *intruders
+	neighbour *neighbour
+
+	written, read, beside pulse
+}
+
+// TestStorm: 50 events in random order (6 in the ordinary run) hit the workers, brokers and
+// controllers of both clusters, under load. At the end each replica of the destination has
+// the source's log byte for byte, every reader has read every record once, nobody has written
+// before the stop, and topics of others never noticed. MIRROR_SEED repeats a run.
+func TestStorm(t *testing.T) {
+	for _, version := range joinedVersions {
+		t.Run(version, func(t *testing.T) {
+			seed, err := strconv.ParseUint(os.Getenv("MIRROR_SEED"), 10, 64)
+			if err != nil {
+				seed = 1
+			}
+			s := newStorm(t, version, 1)
+			all := drawn(seed, sized(6, 50), len(s.workers))
+			t.Logf("seed %d:", seed)
+			for n, b := range all {
+				t.Logf("  %d: %v", n+1, b)
+			}
+			s.begin()
+			for n, b := range all {
+				s.blow(n, b)
+			}
+			s.end()
+		})
+	}
+}
+
+func newStorm(t *testing.T, version string, workers int) *storm {
+	src, _ := sites(t)
+	name := "storm" + version[:1]
+	s := &storm{t: t, src: src, dst: joinable(t, version), mirror: name, kept: name + "-kept", committed: name + "-committed", lossy: name + "-lossy", others: name + "-of-others"}
+	s.load, s.unwanted, s.reading = newBackground(t), newBackground(t), newBackground(t)
+	for n := range workers {
+		s.workers = append(s.workers, newWorker(t, n, name, s.src, s.dst, []string{s.kept, s.committed, s.lossy}, []string{s.lossy}))
+	}
+	t.Cleanup(s.tell)
+	return s
+}
+
+// tell shows what the workers said, of a test that failed.
+func (s *storm) tell() {
+	if s.t.Failed() {
+		for n, w := range s.workers {
+			s.t.Logf("worker %d:\n%s", n+1, strings.Join(w.said(""), "\n"))
+		}
+	}
+}
+
+// begin has everything under way.
+func (s *storm) begin() {
+	s.t.Helper()
+	durable := map[string]string{"min.insync.replicas": "2"}
+	s.src.CreateTopic(s.t, s.kept, keptParts, 3, durable)
+	s.src.CreateTopic(s.t, s.committed, committedParts, 3, durable)
+	s.dst.CreateTopic(s.t, s.others, 3, 3, durable)
+	placed(s.t, s.src, s.lossy, lossyParts, 1, 2)
+	s.load.writes(s.src, s.kept, keptParts, &s.written)
+	s.load.transacts(s.src, s.committed, committedParts, &s.written)
+	s.load.writes(s.src, s.lossy, lossyParts, &pulse{})
+	s.unwanted.writes(s.dst, s.others, 3, &s.beside)
+	for _, w := range s.workers {
+		w.start()
+	}
+	for _, topic := range []string{s.kept, s.committed, s.lossy} {
+		moving(s.t, s.dst, topic, nil)
+	}
+	readCommitted := kgo.FetchIsolationLevel(kgo.ReadCommitted())
+	s.readers = []*follower{
+		s.reading.follows(s.dst, "reader", s.kept, keptParts, &s.read),
+		s.reading.follows(s.dst, "reader of committed records", s.committed, committedParts, &s.read, readCommitted),
+	}
+	s.source = []*follower{
+		s.reading.follows(s.src, "source", s.kept, keptParts, nil),
+		s.reading.follows(s.src, "source", s.committed, committedParts, nil, readCommitted),
+	}
+	var ours []int32
+	for id := s.workers[0].joined.IDs.First; len(ours) < len(s.workers); id++ {
+		ours = append(ours, id)
+	}
+	s.intruders = s.unwanted.intrudes(s.dst, s.partitions(), ours)
+	s.neighbour = s.unwanted.neighbours(s.dst, s.mirror+"-other-")
+	s.recovered(time.Now())
+}
+
+func (s *storm) partitions() []cluster.Partition {
+	return slices.Concat(partitions(s.kept, keptParts), partitions(s.committed, committedParts), partitions(s.lossy, lossyParts))
+}
+
+// recovered waits until all is read that was written up to a moment.
+func (s *storm) recovered(moment time.Time) {
+	s.t.Helper()
+	kafkatest.Eventually(s.t, time.Minute, func(context.Context) error {
+		for _, r := range s.readers {
+			if err := r.past(moment); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// blow has one event happen, and measures what it costs.
+func (s *storm) blow(n int, b blow) {
+	s.t.Helper()
+	s.written.begin()
+	s.read.begin()
+	s.beside.begin()
+	began := time.Now()
+	blows[b.kind].do(s, b)
+	over := time.Now()
+	s.recovered(over)
+	if taken := s.intruders.taken.Load(); taken > 0 {
+		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
+	}
+	s.t.Logf("%d: %v took %v; stood still: readers %v, writers at the source %v, topics of others %v; whole after %v",
+		n+1, b, over.Sub(began).Round(10*time.Millisecond), s.read.longest(), s.written.longest(), s.beside.longest(), time.Since(over).Round(10*time.Millisecond))
+}
+
+// end looks at what is left, and stops.
+func (s *storm) end() {
+	t := s.t
+	t.Helper()
+	s.load.end()
+	for _, topic := range []string{s.kept, s.committed, s.lossy} {
+		caughtUp(t, time.Minute, s.src, s.dst, topic)
+	}
+	s.unwanted.end()
+	t.Logf("%d writes were tried, %d taken; %d topics of others created, %d were on us, %v at most",
+		s.intruders.tries.Load(), s.intruders.taken.Load(), s.neighbour.made, len(s.neighbour.onUs), s.neighbour.longOn)
+	if s.intruders.tries.Load() == 0 || s.neighbour.made == 0 {
+		t.Error("nobody tried to write, or to create topics")
+	}
+	if taken := s.intruders.taken.Load(); taken > 0 {
+		t.Errorf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
+	}
+	cl := s.src.Client(t, nimble...)
+	for topic, n := range map[string]int32{s.kept: keptParts, s.committed: committedParts, s.lossy: lossyParts} {
+		sameBytes(t, time.Minute, s.src, s.dst, s.leader(cl, topic), topic, n)
+	}
+	for _, w := range s.workers {
+		for _, line := range w.said("truncated") {
+			t.Log(line)
+			if !strings.Contains(line, s.lossy) {
+				t.Errorf("cut was what the source never lost: %s", line)
+			}
+		}
+	}
+	s.compare()
+	s.stop()
+}
+
+// compare has both sides read a last record, and compares what they have read.
+func (s *storm) compare() {
+	s.t.Helper()
+	for i, r := range s.readers {
+		last := make([]int64, len(r.saw))
+		for p := range last {
+			last[p] = write(s.t, s.src, r.topic, int32(p), 1)
+		}
+		for _, f := range []*follower{r, s.source[i]} {
+			kafkatest.Eventually(s.t, time.Minute, func(context.Context) error { return f.upTo(last) })
+		}
+		r.sameAs(s.t, s.source[i])
+	}
+}
+
+// stop fails over: what is written then is read by those who read before.
+func (s *storm) stop() {
+	t := s.t
+	t.Helper()
+	began := time.Now()
+	var stop []coordinator.Intent
+	for _, topic := range []string{s.kept, s.committed, s.lossy} {
+		stop = append(stop, coordinator.Intent{Topic: topic, Desired: coordinator.WantStopped})
+	}
+	if _, err := stateAt(t, s.dst).SaveIntents(t.Context(), s.mirror, stop); err != nil {
+		t.Fatal(err)
+	}
+	cl := s.dst.Client(t, append(nimble, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	for _, p := range s.partitions() {
+		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+			return cl.ProduceSync(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Value: []byte("of an application")}).FirstErr()
+		})
+	}
+	t.Logf("all could be written to %v after the stop was asked for", time.Since(began).Round(10*time.Millisecond))
+	for _, r := range s.readers {
+		last := make([]int64, len(r.saw))
+		for p := range last {
+			last[p] = write(t, s.dst, r.topic, int32(p), 1)
+		}
+		kafkatest.Eventually(t, time.Minute, func(context.Context) error { return r.upTo(last) })
+	}
+	s.reading.end()
+	for _, r := range s.readers {
+		for _, err := range r.errs {
+			t.Error(err)
+		}
+	}
+	for _, w := range s.workers {
+		w.process.Signal(syscall.SIGTERM)
+		if err := w.process.Wait(timeout(t, 30*time.Second)); err != nil {
+			t.Error(err)
+		}
+		w.leave()
+	}
+}
+
+// metadataOf is what a cluster says of one topic.
+func metadataOf(ctx context.Context, cl *kgo.Client, topic string) (kmsg.MetadataResponseTopic, error) {
+	one := kmsg.NewMetadataRequestTopic()
+	one.Topic = &topic
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = append(req.Topics, one)
+	m, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return kmsg.MetadataResponseTopic{}, err
+	}
+	return m.Topics[0], kerr.ErrorForCode(m.Topics[0].ErrorCode)
+}
+
+// createPlain creates a topic as anybody does.
+func createPlain(ctx context.Context, cl *kgo.Client, topic string, partitions int32, replicas int16) error {
+	one := kmsg.NewCreateTopicsRequestTopic()
+	one.Topic, one.NumPartitions, one.ReplicationFactor = topic, partitions, replicas
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = 5000
+	req.Topics = append(req.Topics, one)
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("%s: an answer was lost: %w", topic, err)
+	}
+	return err
+}
