@@ -32,6 +32,13 @@ type seen struct {
 	Value  uint64 // hashed
 }
 
+func seenAs(offset int64, key, value []byte) seen {
+	h := fnv.New64a()
+	h.Write(key)
+	h.Write(value)
+	return seen{offset, h.Sum64()}
+}
+
 // follows reads a topic from its start on, without a group: nobody but the follower itself
 // remembers where it is.
 func (b *background) follows(c *kafkatest.Cluster, name, topic string, partitions int32, beats *pulse, opts ...kgo.Opt) *follower {
@@ -61,10 +68,7 @@ func (f *follower) take(fetches kgo.Fetches, beats *pulse) {
 		}
 	})
 	fetches.EachRecord(func(r *kgo.Record) {
-		h := fnv.New64a()
-		h.Write(r.Key)
-		h.Write(r.Value)
-		f.saw[r.Partition] = append(f.saw[r.Partition], seen{r.Offset, h.Sum64()})
+		f.saw[r.Partition] = append(f.saw[r.Partition], seenAs(r.Offset, r.Key, r.Value))
 		f.fresh[r.Partition] = r.Timestamp
 		if beats != nil {
 			beats.beat(cluster.Partition{Topic: f.topic, Partition: r.Partition})

@@ -40,7 +40,8 @@ type storm struct {
 	unwanted  *background // at the destination
 	reading   *background
 	readers   []*follower
-	source    []*follower // read what each of readers should have
+	source    []*follower             // read what each of readers should have
+	java      *kafkatest.JavaFollower // reads partition 0 of kept, in the long form
 	intruders *intruders
 	neighbour *neighbour
 
@@ -120,6 +121,9 @@ func (s *storm) begin() {
 	s.source = []*follower{
 		s.reading.follows(s.src, "source", s.kept, keptParts, nil),
 		s.reading.follows(s.src, "source", s.committed, committedParts, nil, readCommitted),
+	}
+	if long() {
+		s.java = s.dst.JavaFollow(s.t.Context(), s.t, kafkatest.ConsumeSpec{Topic: s.kept})
 	}
 	var ours []int32
 	for id := s.workers[0].joined.IDs.First; len(ours) < len(s.workers); id++ {
@@ -209,6 +213,18 @@ func (s *storm) compare() {
 			kafkatest.Eventually(s.t, time.Minute, func(context.Context) error { return f.upTo(last) })
 		}
 		r.sameAs(s.t, s.source[i])
+		if s.java == nil || r.topic != s.kept {
+			continue
+		}
+		java := &follower{name: "Java's console consumer", topic: s.kept, saw: make([][]seen, 1)}
+		kafkatest.Eventually(s.t, time.Minute, func(context.Context) error {
+			java.saw[0] = nil
+			for _, l := range s.java.Lines(s.t) {
+				java.saw[0] = append(java.saw[0], seenAs(l.Offset, []byte(l.Key), []byte(l.Value)))
+			}
+			return java.upTo(last)
+		})
+		java.sameAs(s.t, &follower{saw: s.source[i].saw[:1]})
 	}
 }
 

@@ -41,8 +41,8 @@ func runChild() (ran bool, code int) {
 	return true, 0
 }
 
-// Process is a child process of a test, running a function of [Child]. Safe
-// for concurrent use.
+// Process is a child process of a test, mostly one that runs a function of [Child].
+// Safe for concurrent use.
 type Process struct {
 	t    testing.TB
 	proc *process
@@ -63,6 +63,12 @@ func SpawnChild(t testing.TB, name string, args ...string) *Process {
 	}
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), childVar+"="+name)
+	return spawn(t, cmd)
+}
+
+// spawn starts a process that is killed when the test ends.
+func spawn(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,6 @@ func (c *core) javaArgs(r release, s ConsumeSpec) []string {
 		"--bootstrap-server", strings.Join(c.Bootstrap(), ","),
 		"--topic", s.Topic,
 		"--isolation-level", s.isolation(),
-		"--timeout-ms", strconv.Itoa(javaIdleMillis),
 		r.consumerConfigFlag, filepath.Join(c.dir, "client.properties"),
 	}
 	if s.Max > 0 {
@@ -85,7 +84,7 @@ func (c *core) javaConsume(ctx context.Context, s ConsumeSpec, p *progress) ([]L
 		return nil, err
 	}
 	cmd := c.classOf(reader, libs, filepath.Join(c.dir, "consumer.log"), []string{"-Xmx256m"},
-		reader.consumer, c.javaArgs(reader, s)...)
+		reader.consumer, append(c.javaArgs(reader, s), "--timeout-ms", strconv.Itoa(javaIdleMillis))...)
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
