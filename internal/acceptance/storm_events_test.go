@@ -17,47 +17,53 @@ import (
 
 // blow is one of the events of a storm. All of it is drawn before the storm begins.
 type blow struct {
-	kind   int // of blows
-	node   int // of the cluster that is hit, where not its controller is
-	worker int
-	pause  time.Duration
+	kind  int  // of blows
+	node  int  // of the cluster that is hit, where not its controller is
+	other bool // not the worker that leads is hit, where there are several
+	pause time.Duration
 }
 
 func (b blow) String() string {
-	return fmt.Sprintf("%s (node %d, worker %d, %v)", blows[b.kind].name, b.node, b.worker+1, b.pause)
+	which := "leading"
+	if b.other {
+		which = "other"
+	}
+	return fmt.Sprintf("%s (node %d, %s worker, %v)", blows[b.kind].name, b.node, which, b.pause)
 }
 
 // A destination's session lasts 3 s here, a source's 4 s.
+// Where the limit is above 0 it is five times what a reader may have to wait.
 var blows = []struct {
 	name     string
 	from, to time.Duration // of the pause
+	limit    time.Duration
 	do       func(s *storm, b blow)
 }{
-	{"the worker is killed and comes back", 0, 500 * time.Millisecond, (*storm).killWorker},
-	{"the worker is frozen", 500 * time.Millisecond, 2 * time.Second, (*storm).freezeWorker},
-	{"the worker is frozen for longer than its session", 4 * time.Second, 6 * time.Second, (*storm).freezeWorker},
-	{"the destination's controller is killed", 0, 2 * time.Second, func(s *storm, b blow) { kill(s.dst, s.controller(s.dst), b.pause) }},
-	{"source leaders move", 0, 0, (*storm).moveLeaders},
-	{"a source broker is killed", 0, 4 * time.Second, func(s *storm, b blow) { kill(s.src, b.node, b.pause) }},
-	{"the source elects a leader that lacks records", 300 * time.Millisecond, time.Second, (*storm).unclean},
-	{"the worker is away for longer than its session", 4 * time.Second, 6 * time.Second, (*storm).killWorker},
-	{"the worker is killed while a destination broker is away", 500 * time.Millisecond, 3 * time.Second, (*storm).killBoth},
-	{"a destination broker is killed", 0, 4 * time.Second, func(s *storm, b blow) { kill(s.dst, b.node, b.pause) }},
-	{"a destination broker is restarted in order", 0, 0, func(s *storm, b blow) { s.dst.Restart(b.node) }},
-	{"a destination broker is frozen", time.Second, 6 * time.Second, func(s *storm, b blow) { pause(s.dst, b.node, b.pause) }},
-	{"a source broker is restarted in order", 0, 0, func(s *storm, b blow) { s.src.Restart(b.node) }},
-	{"a source broker is frozen", time.Second, 6 * time.Second, func(s *storm, b blow) { pause(s.src, b.node, b.pause) }},
-	{"the source's controller is killed", 0, 2 * time.Second, func(s *storm, b blow) { kill(s.src, s.controller(s.src), b.pause) }},
+	{"the worker is killed and comes back", 0, 500 * time.Millisecond, 5 * time.Second, (*storm).killWorker},
+	{"the worker is frozen", 500 * time.Millisecond, 2 * time.Second, 5 * time.Second, (*storm).freezeWorker},
+	{"the worker is frozen for longer than its session", 4 * time.Second, 6 * time.Second, 5 * time.Second, (*storm).freezeWorker},
+	{"the destination's controller is killed", 0, 2 * time.Second, 0, func(s *storm, b blow) { kill(s.dst, s.controller(s.dst), b.pause) }},
+	{"source leaders move", 0, 0, 0, (*storm).moveLeaders},
+	{"a source broker is killed", 0, 4 * time.Second, 0, func(s *storm, b blow) { kill(s.src, b.node, b.pause) }},
+	{"the source elects a leader that lacks records", 300 * time.Millisecond, time.Second, 0, (*storm).unclean},
+	{"the worker is away for longer than its session", 4 * time.Second, 6 * time.Second, 5 * time.Second, (*storm).killWorker},
+	{"the worker is killed while a destination broker is away", 500 * time.Millisecond, 3 * time.Second, 0, (*storm).killBoth},
+	{"a destination broker is killed", 0, 4 * time.Second, 0, func(s *storm, b blow) { kill(s.dst, b.node, b.pause) }},
+	{"a destination broker is restarted in order", 0, 0, 0, func(s *storm, b blow) { s.dst.Restart(b.node) }},
+	{"a destination broker is frozen", time.Second, 6 * time.Second, 0, func(s *storm, b blow) { pause(s.dst, b.node, b.pause) }},
+	{"a source broker is restarted in order", 0, 0, 0, func(s *storm, b blow) { s.src.Restart(b.node) }},
+	{"a source broker is frozen", time.Second, 6 * time.Second, 0, func(s *storm, b blow) { pause(s.src, b.node, b.pause) }},
+	{"the source's controller is killed", 0, 2 * time.Second, 0, func(s *storm, b blow) { kill(s.src, s.controller(s.src), b.pause) }},
 }
 
 // drawn are n events, every kind once before one comes again. The ordinary run takes the
 // first kinds.
-func drawn(seed uint64, n, workers int) (out []blow) {
+func drawn(seed uint64, n int) (out []blow) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for len(out) < n {
 		for _, kind := range r.Perm(min(len(blows), n)) {
 			k := blows[kind]
-			b := blow{kind: kind, node: 1 + r.IntN(3), worker: r.IntN(workers), pause: k.from}
+			b := blow{kind: kind, node: 1 + r.IntN(3), other: r.IntN(3) == 0, pause: k.from}
 			if k.to > k.from {
 				b.pause += time.Duration(r.Int64N(int64(k.to - k.from))).Round(time.Millisecond)
 			}
@@ -67,15 +73,34 @@ func drawn(seed uint64, n, workers int) (out []blow) {
 	return out[:n]
 }
 
+// worker is the one that is hit.
+func (s *storm) worker(b blow) (hit *mirroring) {
+	cl := s.dst.Client(s.t, nimble...)
+	kafkatest.Eventually(s.t, 30*time.Second, func(ctx context.Context) error {
+		now, err := leadersNow(ctx, cl, s.kept)
+		if err != nil {
+			return err
+		}
+		for _, w := range s.workers {
+			if leads := w.id() == now[0]; len(s.workers) == 1 || leads != b.other {
+				hit = w
+				return nil
+			}
+		}
+		return fmt.Errorf("leaders of %s are %v", s.kept, now)
+	})
+	return hit
+}
+
 func (s *storm) killWorker(b blow) {
-	w := s.workers[b.worker]
+	w := s.worker(b)
 	w.process.Kill()
 	wait(s.t, b.pause)
 	w.start()
 }
 
 func (s *storm) freezeWorker(b blow) {
-	w := s.workers[b.worker]
+	w := s.worker(b)
 	w.process.Stop()
 	wait(s.t, b.pause)
 	w.process.Cont()

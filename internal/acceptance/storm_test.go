@@ -28,7 +28,7 @@ const keptParts, committedParts, lossyParts = 4, 2, 2
 type storm struct {
 	t        *testing.T
 	src, dst *kafkatest.Cluster
-	workers  []*worker
+	workers  []*mirroring
 	mirror   string
 
 	kept      string // nothing that was acknowledged is lost at the source
@@ -59,8 +59,8 @@ func TestStorm(t *testing.T) {
 			if err != nil {
 				seed = 1
 			}
-			s := newStorm(t, version, 1)
-			all := drawn(seed, sized(6, 50), len(s.workers))
+			s := newStorm(t, version, 2)
+			all := drawn(seed, sized(6, 50))
 			t.Logf("seed %d:", seed)
 			for n, b := range all {
 				t.Logf("  %d: %v", n+1, b)
@@ -80,7 +80,7 @@ func newStorm(t *testing.T, version string, workers int) *storm {
 	s := &storm{t: t, src: src, dst: joinable(t, version), mirror: name, kept: name + "-kept", committed: name + "-committed", lossy: name + "-lossy", others: name + "-of-others"}
 	s.load, s.unwanted, s.reading = newBackground(t), newBackground(t), newBackground(t)
 	for n := range workers {
-		s.workers = append(s.workers, newWorker(t, n, name, s.src, s.dst, []string{s.kept, s.committed, s.lossy}, []string{s.lossy}))
+		s.workers = append(s.workers, newMirroring(t, n, name, s.src, s.dst, []string{s.kept, s.committed, s.lossy}, []string{s.lossy}))
 	}
 	t.Cleanup(s.tell)
 	return s
@@ -132,6 +132,7 @@ func (s *storm) begin() {
 	s.intruders = s.unwanted.intrudes(s.dst, s.partitions(), ours)
 	s.neighbour = s.unwanted.neighbours(s.dst, s.mirror+"-other-")
 	s.recovered(time.Now())
+	s.whole()
 }
 
 func (s *storm) partitions() []cluster.Partition {
@@ -151,6 +152,26 @@ func (s *storm) recovered(moment time.Time) {
 	})
 }
 
+// whole waits until all workers are in sync again, so that any of them may be hit.
+func (s *storm) whole() {
+	s.t.Helper()
+	cl := s.dst.Client(s.t, nimble...)
+	kafkatest.Eventually(s.t, time.Minute, func(ctx context.Context) error {
+		for _, topic := range []string{s.kept, s.committed, s.lossy} {
+			m, err := metadataOf(ctx, cl, topic)
+			if err != nil {
+				return err
+			}
+			for _, p := range m.Partitions {
+				if len(p.ISR) != len(s.workers) || p.Leader < 100 {
+					return fmt.Errorf("%s-%d: leader %d, in sync %v, replicas %v", topic, p.Partition, p.Leader, p.ISR, p.Replicas)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // blow has one event happen, and measures what it costs.
 func (s *storm) blow(n int, b blow) {
 	s.t.Helper()
@@ -161,11 +182,16 @@ func (s *storm) blow(n int, b blow) {
 	blows[b.kind].do(s, b)
 	over := time.Now()
 	s.recovered(over)
+	whole, still := time.Since(over), s.read.longest()
+	s.whole()
 	if taken := s.intruders.taken.Load(); taken > 0 {
 		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
 	}
-	s.t.Logf("%d: %v took %v; stood still: readers %v, writers at the source %v, topics of others %v; whole after %v",
-		n+1, b, over.Sub(began).Round(10*time.Millisecond), s.read.longest(), s.written.longest(), s.beside.longest(), time.Since(over).Round(10*time.Millisecond))
+	s.t.Logf("%d: %v took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
+		n+1, b, over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
+	if limit := blows[b.kind].limit; limit > 0 && still > limit+s.written.longest() {
+		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still, limit)
+	}
 }
 
 // end looks at what is left, and stops.
