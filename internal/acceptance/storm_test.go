@@ -324,3 +324,26 @@ func createPlain(ctx context.Context, cl *kgo.Client, topic string, partitions i
 	}
 	return err
 }
+
+// TestDrawn: a seed gives the same events each time, every kind before one comes again.
+func TestDrawn(t *testing.T) {
+	all := drawn(7, 50)
+	if !slices.Equal(all, drawn(7, 50)) || slices.Equal(all, drawn(8, 50)) {
+		t.Error("events do not go by the seed")
+	}
+	kinds := make(map[int]bool)
+	for _, b := range all[:len(blows)] {
+		kinds[b.kind] = true
+		if k := blows[b.kind]; b.pause < k.from || b.pause > k.to || b.node < 1 || b.node > 3 {
+			t.Errorf("%v", b)
+		}
+	}
+	if len(kinds) != len(blows) {
+		t.Errorf("%d kinds of %d in the first events", len(kinds), len(blows))
+	}
+	for _, b := range drawn(7, 6) {
+		if b.kind >= 6 {
+			t.Errorf("%v in the ordinary run", b)
+		}
+	}
+}
