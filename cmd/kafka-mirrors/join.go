@@ -20,7 +20,9 @@ source's byte for byte, transactions, gaps and leader epochs included, tails are
 exactly, and nobody can write to them until they are stopped, also while this process
 is dead. The brokers reach it at the listener between brokers, the first
 --join-listener; clients at those that follow. Whoever logs in there, brokers too, does
-so at a real broker, through us. The destination's user needs ClusterAction, Alter and
+so at a real broker, through us. Two such processes of one --name, with --state kafka and
+ids and ports of their own, stand by for each other: one mirrors, the other takes over
+when that one is silent. The destination's user needs ClusterAction, Alter and
 Describe on the cluster, and Create, Describe, Read and Alter on the topics. Logins by
 Kerberos (GSSAPI), and clients that show certificates, cannot be passed on: such a
 listener is refused.`

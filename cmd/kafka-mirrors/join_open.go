@@ -68,15 +68,20 @@ func (f *joinFlags) listen(at []broker.Listener) (all []net.Listener, err error)
 	return all, nil
 }
 
-// open makes the destination. admin is it as a client sees it.
-func (f *joinFlags) open(admin *kafka.Cluster, reached kafka.Config, shared keeper, logger *slog.Logger) (*joining, error) {
+// open makes the destination. admin is it as a client sees it. Processes of a mirror that
+// share the place of who they are stand by for each other.
+func (f *joinFlags) open(mirror string, admin *kafka.Cluster, reached kafka.Config, shared keeper, logger *slog.Logger) (*joining, error) {
 	j, cfg, err := f.claim(reached, shared)
 	if err != nil {
 		return nil, err
 	}
+	workers := mirror
+	if j.files != nil {
+		workers = ""
+	}
 	if j.listeners, err = f.listen(cfg.Listeners); err == nil {
 		j.destination, err = broker.NewDestination(broker.DestinationConfig{
-			Membership: cfg, Listeners: j.listeners, TLS: j.tls, Admin: admin, Overrides: j.keeper.Overrides(), Logger: logger,
+			Membership: cfg, Listeners: j.listeners, TLS: j.tls, Admin: admin, Overrides: j.keeper.Overrides(), Workers: workers, Logger: logger,
 		})
 	}
 	if err != nil {

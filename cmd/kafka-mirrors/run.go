@@ -172,7 +172,7 @@ func (f *runFlags) open(s *screen) (*opened, error) {
 		}
 		later.Truncater = o.joining.truncater
 	case f.join.on():
-		if o.joining, err = f.join.open(o.clusters[1], destination, f.sharedPlace(o.stores), logger); err != nil {
+		if o.joining, err = f.join.open(f.name, o.clusters[1], destination, f.sharedPlace(o.stores), logger); err != nil {
 			return nil, errors.Join(failed(err), o.Close())
 		}
 	}
@@ -241,6 +241,17 @@ func newLogger(s *screen, level string) (*slog.Logger, error) {
 
 func (f *runFlags) run(ctx context.Context, s streams) error {
 	shown := &screen{streams: s}
+	for {
+		err := f.turn(ctx, shown)
+		if !errors.Is(err, mirror.ErrSuperseded) || ctx.Err() != nil {
+			return err
+		}
+		shown.line(err.Error() + ": standing by")
+	}
+}
+
+// turn runs the mirror until it is told to end, or another process has taken over.
+func (f *runFlags) turn(ctx context.Context, shown *screen) error {
 	o, err := f.open(shown)
 	if err != nil {
 		return err
@@ -275,7 +286,7 @@ func (f *runFlags) run(ctx context.Context, s streams) error {
 func tryAgain(ctx context.Context, m *mirror.Mirror) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !m.Status().Running {
+	for s := m.Status(); !s.Running || s.Standby; s = m.Status() {
 		select {
 		case <-ctx.Done():
 			return

@@ -42,8 +42,12 @@ func losses(s mirror.Status) string {
 	return text
 }
 
-// health is "starting" until the clusters have answered once, or failed to.
+// health is "standby" while another process mirrors, and "starting" until the clusters have
+// answered once, or failed to.
 func health(s mirror.Status) string {
+	if s.Standby {
+		return "standby"
+	}
 	if s.Synced == nil && s.SyncError == "" {
 		return "starting"
 	}

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	kafkatest.Child("homeward", homeward)
 	kafkatest.Child("keeper", keeper)
 	kafkatest.Child("joined", joinedChild)
+	kafkatest.Child("worker", worker)
 	goleak.VerifyTestMain(kafkatest.Suite{M: m})
 }
 
