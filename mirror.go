@@ -174,7 +174,16 @@ func (m *Mirror) turn(ctx context.Context) (shared bool, err error) {
 	}
 	m.waiting.Store(true)
 	defer m.waiting.Store(false)
-	return t.Turn(ctx)
+	met := make(chan struct{})
+	meeting, cancel := context.WithCancel(ctx)
+	go func() { // so that both are at hand when it is
+		defer close(met)
+		_, _, _ = m.identity(meeting)
+	}()
+	shared, err = t.Turn(ctx)
+	cancel()
+	<-met
+	return shared, err
 }
 
 // keepTurn ends the work when another process has taken a partition over: it has begun in

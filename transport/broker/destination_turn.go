@@ -120,7 +120,7 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	d := s.d
 	words, image, us := d.peers.look(now), d.m.log.Image(), d.m.party()
 	b, _, joined := d.m.mine(image)
-	if image.Version == 0 || us.Broker < 0 {
+	if image.Version == 0 || us.Broker < 0 || d.hasTurn() && len(words) == 0 {
 		return nil
 	}
 	if image.Version != s.seen || !d.hasTurn() { // what is ours changes by itself as well
@@ -154,9 +154,9 @@ func unanswered(image metalog.Image, us party, words map[int32]word) bool {
 	return false
 }
 
-// begin takes the turn, once it is known what is ours.
+// begin takes the turn. Where we do not lead yet it has to be known before what is ours.
 func (s *standby) begin(ctx context.Context) {
-	if s.d.recall(ctx) != nil {
+	if !slices.Contains(s.leads.brokers, s.d.m.Self().Broker) && s.d.recall(ctx) != nil {
 		return // it is tried again
 	}
 	us, image := s.d.m.party(), s.d.m.log.Image()
@@ -225,6 +225,7 @@ func (d *Destination) keepOwn(ctx context.Context) error {
 			continue
 		}
 		version, need = image.Version, delta.All
+		d.peers.stir() // whose turn it is may be another's now
 		for id := range delta.Partitions {
 			need = need || d.mixed(image, id)
 		}

@@ -19,8 +19,9 @@ type peers struct {
 	silence time.Duration
 	stirred chan struct{} // capacity 1: one of them is silent, or not any more
 
-	mu  sync.Mutex
-	all map[int32]*peer
+	mu     sync.Mutex
+	all    map[int32]*peer
+	looked time.Time
 }
 
 // peer is one of them.
@@ -39,7 +40,6 @@ type word struct {
 	turn   bool // it has the turn
 	asked  bool // it has answered, or was waited for
 	gone   bool // nobody listens at its address
-	missed int  // looks in a row at which it was silent
 }
 
 func newPeers(m *Membership, group string, silence time.Duration) *peers {
@@ -129,20 +129,21 @@ func (p *peers) stir() {
 	}
 }
 
-// look is what is known of all of them now. It counts the looks at which one was silent: we
-// may have been frozen ourselves, and its answer lie here unread.
+// look is what is known of all of them now. Time in which nobody looked does not count as
+// their silence: we were frozen ourselves, or kept from running.
 func (p *peers) look(now time.Time) map[int32]word {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	away := now.Sub(p.looked)
+	if p.looked.IsZero() || away < p.silence/2 {
+		away = 0
+	}
+	p.looked = now
 	out := make(map[int32]word, len(p.all))
 	for id, one := range p.all {
-		if now.Sub(one.since) > p.silence {
-			one.asked = true
-		}
-		if one.silent(now, p.silence) {
-			one.missed++
-		} else {
-			one.missed = 0
+		one.asked = one.asked || now.Sub(one.since) > p.silence
+		if !one.heard.IsZero() {
+			one.heard = one.heard.Add(away)
 		}
 		out[id] = one.word
 	}
@@ -170,7 +171,7 @@ func (w word) silent(now time.Time, silence time.Duration) bool {
 
 // overdue reports that a worker may be taken for dead.
 func (w word) overdue(now time.Time, silence time.Duration) bool {
-	return w.worker && w.silent(now, silence) && (w.gone || w.missed > 1)
+	return w.worker && w.silent(now, silence)
 }
 
 // standing are the workers of our group that answer and are in good standing, in the order of

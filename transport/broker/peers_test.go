@@ -173,7 +173,11 @@ func TestTurnIsLost(t *testing.T) {
 		own: newOwnTopics(&MemoryOverrides{all: map[string]Own{"t": {}}}), turned: make(chan struct{})}
 	d.peers = newPeers(m, "g", d.cfg.Silence)
 	lost := make(chan error, 1)
-	go func() { lost <- d.standBy(t.Context()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	asking := make(chan error, 1)
+	go func() { asking <- d.peers.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-asking })
+	go func() { lost <- d.standBy(ctx) }()
 	if _, err := d.Turn(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err) // nobody else is there
 	}
@@ -202,23 +206,78 @@ func TestSilenceCountsOnce(t *testing.T) {
 	if _, is := p.begin(t.Context(), 101); is {
 		t.Error("it is asked twice")
 	}
-	begin := time.Now()
-	answers := func(at time.Duration) { p.note(101, func(w *word) { w.heard, w.worker = begin.Add(at), true }) }
-	dead := func(at time.Duration) bool { return p.look(begin.Add(at))[101].overdue(begin.Add(at), p.silence) }
-	answers(0)
-	if dead(2*time.Second) || !dead(3*time.Second) {
-		t.Error("at the second look in a row it is dead, not before")
+	at := time.Now()
+	answers := func() { p.note(101, func(w *word) { w.heard, w.worker = at, true }) }
+	dead := func(after time.Duration, looks int) bool { // so long after the last time
+		var w word
+		for range looks {
+			at = at.Add(after / time.Duration(looks))
+			w = p.look(at)[101]
+		}
+		return w.overdue(at, p.silence)
+	}
+	dead(0, 1)
+	answers()
+	if dead(900*time.Millisecond, 9) || !dead(200*time.Millisecond, 2) {
+		t.Error("it is dead after a second, not before")
 	}
 	p.fenced(101)
-	if dead(4*time.Second) || dead(5*time.Second) {
+	if dead(9*time.Second, 90) {
 		t.Error("dead again without an answer since")
 	}
-	answers(6 * time.Second)
-	if dead(6*time.Second) || dead(8*time.Second) || !dead(9*time.Second) {
-		t.Error("its second silence")
+	answers()
+	if dead(time.Hour, 1) || dead(900*time.Millisecond, 9) || !dead(200*time.Millisecond, 2) {
+		t.Error("an hour in which we did not look counts as its silence")
 	}
 	p.keep(map[int32]bool{})
 	if len(p.words()) > 0 {
 		t.Error("it is not registered any more")
+	}
+}
+
+// TestWhoLeadsWithoutTheTurnGivesUp: two lead some of ours each. The second fences itself, once
+// somebody can take what it leads, and is in good standing again.
+func TestWhoLeadsWithoutTheTurnGivesUp(t *testing.T) {
+	o := startOther(t, "g", false)
+	first := metalog.Broker{ID: 100, Epoch: 5, Listeners: []metalog.Listener{o.at}, Directories: []metalog.UUID{{100}}}
+	f := startFake(t, 1, metalog.RegisterBroker{Broker: first})
+	m, _ := joinFake(t, f, func(c *Config) { c.IDs = IDs{100, 102} })
+	d := &Destination{cfg: DestinationConfig{Workers: "g", Silence: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}, m: m,
+		own: newOwnTopics(&MemoryOverrides{all: map[string]Own{"t": {}}}), turned: make(chan struct{})}
+	d.peers = newPeers(m, "g", d.cfg.Silence)
+	if err := errors.Join(m.WaitJoined(within(t, 10*time.Second)), d.own.recall(t.Context())); err != nil || m.Self().Broker != 101 {
+		t.Fatalf("broker %d: %v", m.Self().Broker, err)
+	}
+	second := metalog.PartitionID{Topic: strayID.Topic, Partition: 0}
+	f.Append(metalog.NewTopic{Name: "t", ID: strayID.Topic},
+		metalog.NewPartition{ID: second, Partition: metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{101}, Leader: 101}},
+		metalog.NewPartition{ID: strayID, Partition: metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100}, Leader: 100}})
+	if _, err := m.log.Wait(within(t, 10*time.Second), func(i metalog.Image) bool { _, ok := i.Partition(strayID); return ok }); err != nil {
+		t.Fatal(err)
+	}
+	s := &standby{d: d, link: controller{quorum: m.quorum}}
+	t.Cleanup(s.link.drop)
+	wants := func() (n int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, b := range f.beats {
+			if b.BrokerID == 101 && b.WantFence {
+				n++
+			}
+		}
+		return n
+	}
+	if err := s.look(t.Context(), time.Now()); err != nil || wants() > 0 {
+		t.Fatalf("nobody could take it: %v, fenced %d times", err, wants())
+	}
+	f.Append(metalog.ChangePartition{ID: second, ISR: []int32{101, 100}})
+	if _, err := m.log.Wait(within(t, 10*time.Second), func(i metalog.Image) bool { p, _ := i.Partition(second); return len(p.ISR) == 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.look(t.Context(), time.Now()); err != nil || wants() == 0 || d.hasTurn() {
+		t.Errorf("%v, fenced %d times, the turn is ours: %v", err, wants(), d.hasTurn())
+	}
+	if err := m.WaitJoined(within(t, 10*time.Second)); err != nil {
+		t.Error(err)
 	}
 }
