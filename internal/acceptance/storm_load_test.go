@@ -60,10 +60,11 @@ func (p *pulse) longest() time.Duration {
 }
 
 // nimble are the options of clients that notice soon who leads, so that what they are
-// kept waiting for is the cluster's doing.
+// kept waiting for is the cluster's doing. From a process that is frozen they part after
+// two seconds and the wait of the request.
 var nimble = []kgo.Opt{
 	kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(time.Second),
-	kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }), kgo.RequestTimeoutOverhead(5 * time.Second),
+	kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }), kgo.RequestTimeoutOverhead(2 * time.Second),
 	kgo.DialTimeout(2 * time.Second),
 }
 

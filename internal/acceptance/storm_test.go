@@ -172,13 +172,16 @@ func (s *storm) whole() {
 	})
 }
 
+// lead is the broker that leads the first partition.
+func (s *storm) lead() int { return s.leader(s.dst.Client(s.t, nimble...), s.kept) }
+
 // blow has one event happen, and measures what it costs.
 func (s *storm) blow(n int, b blow) {
 	s.t.Helper()
 	s.written.begin()
 	s.read.begin()
 	s.beside.begin()
-	began := time.Now()
+	began, was := time.Now(), s.lead()
 	blows[b.kind].do(s, b)
 	over := time.Now()
 	s.recovered(over)
@@ -187,8 +190,8 @@ func (s *storm) blow(n int, b blow) {
 	if taken := s.intruders.taken.Load(); taken > 0 {
 		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
 	}
-	s.t.Logf("%d: %v took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
-		n+1, b, over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
+	s.t.Logf("%d: %v, led by %d and then by %d, took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
+		n+1, b, was, s.lead(), over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
 	if limit := blows[b.kind].limit; limit > 0 && still > limit+s.written.longest() {
 		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still, limit)
 	}
