@@ -91,7 +91,7 @@ func TestStartFarAbove0(t *testing.T) {
 		dst = kafkatest.Shared(t, kafkatest.Options{JVM: []string{"-Xmx768m", "-XX:TieredStopAtLevel=4", "-Dfar=destination"}})
 	}
 	const topic = "start-far-above-0"
-	start := sized[int64](20_000_000, 5_000_000_000)
+	start := sized[int64](100_000_000, 5_000_000_000)
 	if sourceVersion() != "" {
 		start = sized[int64](5_000_000, 100_000_000)
 	}
