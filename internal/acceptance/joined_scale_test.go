@@ -50,7 +50,7 @@ func TestJoinedFailoverOfMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := time.Since(began)
-	cl := dst.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl := dst.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(100*time.Millisecond))
 	var records []*kgo.Record
 	for p := range logs {
 		records = append(records, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Value: []byte("after the failover")})

@@ -19,14 +19,29 @@ import (
 // one request count one by one, so any distance takes three requests. Taking the
 // partition out of our hands and back costs a real leader, fencing us costs all
 // our partitions, and a reassignment that is called off needs a broker more.
-func (c *control) raise(ctx context.Context, epochs map[metalog.PartitionID]int32) map[metalog.PartitionID]error {
+//
+// Partitions that are unwanted by now are left. ended hears of each that is left or done
+// as soon as it is; those that neither has happened to are in the outcome alone.
+func (c *control) raise(ctx context.Context, epochs map[metalog.PartitionID]int32, unwanted func(metalog.PartitionID) bool,
+	ended func(metalog.PartitionID, error)) map[metalog.PartitionID]error {
 	var ids []metalog.PartitionID
 	for id := range epochs {
 		ids = append(ids, id)
 	}
 	defer c.claims.take(ids)()
 	return c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act {
-		return decideRaise(us, i, id, epochs[id])
+		a := decideRaise(us, i, id, epochs[id])
+		if a.verb != ends && unwanted(id) {
+			a = end(context.Canceled)
+		}
+		if a.verb == ends {
+			err := a.err
+			if err != nil {
+				err = fmt.Errorf("%s-%d: %w", topicName(i, id), id.Partition, err)
+			}
+			ended(id, err)
+		}
+		return a
 	})
 }
 

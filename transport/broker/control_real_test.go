@@ -49,6 +49,11 @@ func (l *led) up(t *testing.T) {
 	}
 }
 
+// raise waits for all.
+func (l *led) raise(ctx context.Context, epochs map[metalog.PartitionID]int32) map[metalog.PartitionID]error {
+	return l.control.raise(ctx, epochs, func(metalog.PartitionID) bool { return false }, func(metalog.PartitionID, error) {})
+}
+
 func (l *led) image() metalog.Image { return l.us.log.Image() }
 
 // mirrored are all partitions of topics with a prefix.
@@ -162,7 +167,7 @@ func (l *led) raising(t *testing.T) {
 		p, _ := l.image().Partition(ids[0])
 		want := p.LeaderEpoch + far
 		began := time.Now()
-		none(t, "raise", l.control.raise(within(t, time.Minute), map[metalog.PartitionID]int32{ids[0]: want}))
+		none(t, "raise", l.raise(within(t, time.Minute), map[metalog.PartitionID]int32{ids[0]: want}))
 		p, _ = l.image().Partition(ids[0])
 		t.Logf("one raised by %d to %d in %v", far, p.LeaderEpoch, time.Since(began))
 		if p.Leader != 100 || p.LeaderEpoch < want || !slices.Equal(p.ISR, []int32{100}) {
@@ -177,7 +182,7 @@ func (l *led) raising(t *testing.T) {
 		want[id] = p.LeaderEpoch + 10
 	}
 	began := time.Now()
-	none(t, "raise", l.control.raise(within(t, time.Minute), want))
+	none(t, "raise", l.raise(within(t, time.Minute), want))
 	t.Logf("300 raised by 10 in %v", time.Since(began))
 	l.sameEpochs(t, ids)
 }

@@ -59,7 +59,7 @@ func TestRealControlPermissions(t *testing.T) {
 	ids := l.mirrored("mirrored-")
 	ctx := within(t, time.Minute)
 	none(t, "narrow", l.control.narrow(ctx, ids))
-	none(t, "raise", l.control.raise(ctx, map[metalog.PartitionID]int32{ids[0]: 7}))
+	none(t, "raise", l.raise(ctx, map[metalog.PartitionID]int32{ids[0]: 7}))
 	eventually("AlterConfigs", func(ctx context.Context) error { return failedWith(l.control.handBack(ctx, ids, l.all)) })
 	eventually("Describe", func(ctx context.Context) error { return failedWith(l.control.adopt(ctx, ids)) })
 	none(t, "narrow", l.control.narrow(ctx, ids))

@@ -125,6 +125,7 @@ type Destination struct {
 	answers answers
 	scans   chan struct{} // taken by those that read logs of replicas
 	guard   *guard
+	wishes  *epochWishes
 	peers   *peers
 	turned  chan struct{} // closed when it is our turn
 
@@ -156,8 +157,9 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	}
 	cfg = cfg.withDefaults()
 	d := &Destination{
-		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), turned: make(chan struct{}),
-		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
+		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), wishes: newEpochWishes(),
+		turned: make(chan struct{}),
+		held:   make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership = cfg.Membership.servedBy(cfg.Server, cfg.TLS)
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
@@ -217,6 +219,7 @@ func (d *Destination) Run(ctx context.Context) error {
 	part(d.m.Run)
 	part(d.keepStep)
 	part(d.keepAhead)
+	part(func(ctx context.Context) error { return d.wishes.run(ctx, d.control.raise) })
 	if d.peers != nil {
 		for _, run := range []func(context.Context) error{d.peers.run, d.standBy, d.keepOwn, d.keepPeers} {
 			part(run)

@@ -63,26 +63,6 @@ func (h *holding) tooFar(distance, budget int32) bool {
 	return h.stamp != keeps
 }
 
-// raiseTo raises our epochs, and returns when the partitions have them.
-func (d *Destination) raiseTo(ctx context.Context, want map[metalog.PartitionID]int32) map[metalog.PartitionID]error {
-	if len(want) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 4*patience)
-	defer cancel()
-	failed := d.control.raise(ctx, want)
-	image := d.m.log.Image()
-	for id := range want {
-		p, ok := image.Partition(id)
-		if h := d.byID(id); ok && h != nil && failed[id] == nil {
-			if led, err := h.lead(); err == nil {
-				led.Lead(p.LeaderEpoch) // before the loop over images comes to it
-			}
-		}
-	}
-	return failed
-}
-
 func (d *Destination) byID(id metalog.PartitionID) *holding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
