@@ -61,13 +61,39 @@ func listenAt(host string, at []Listener) ([]net.Listener, error) {
 	return all, nil
 }
 
-// Check finds out whether the cluster could be joined, and changes nothing: the errors are
-// those of Membership.Run.
+// Check finds out whether the cluster could be joined: the errors are those of
+// Membership.Run. It changes nothing, unless an earlier process with the same Overrides has
+// died with partitions in its hands: those are given back.
 func (t *Truncater) Check(ctx context.Context) error {
+	release, err := t.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := othersTopics(ctx, t.cfg.Overrides); err != nil {
 		return err
 	}
-	return inside(ctx, t.cfg.Membership, func(context.Context, *Membership) error { return nil })
+	if err := inside(ctx, t.cfg.Membership, func(context.Context, *Membership) error { return nil }); err != nil {
+		return err
+	}
+	if over, err := t.cfg.over(ctx); over || err != nil {
+		return err
+	}
+	cfg := t.cfg
+	if cfg.Listeners, err = t.listen(); err != nil {
+		return fmt.Errorf("becoming a broker to give back: %w", err)
+	}
+	return carryOut(ctx, cfg, nil)
+}
+
+// take waits until nobody else is a broker.
+func (t *Truncater) take(ctx context.Context) (release func(), err error) {
+	select {
+	case t.turn <- struct{}{}:
+		return func() { <-t.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Truncate is fetcher.Truncater's. Each cut is made or refused by itself:
@@ -81,17 +107,15 @@ func (t *Truncater) Check(ctx context.Context) error {
 // with the same Overrides goes on.
 func (t *Truncater) Truncate(ctx context.Context, cuts []fetcher.Cut) []error {
 	errs := make([]error, len(cuts))
-	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
-	case <-ctx.Done():
-		return fill(errs, ctx.Err())
+	release, err := t.take(ctx)
+	if err != nil {
+		return fill(errs, err)
 	}
+	defer release()
 	cfg := t.cfg
 	if err := checkCuts(cuts); err != nil {
 		return fill(errs, err)
 	}
-	var err error
 	if cfg.Listeners, err = t.listen(); err != nil {
 		return fill(errs, fmt.Errorf("%w: becoming a broker to cut: %w", cluster.ErrUnavailable, err))
 	}

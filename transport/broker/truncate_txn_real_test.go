@@ -16,6 +16,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/internal/metalog"
 )
 
 // TestRealTruncateTransactions: a transaction that loses its marker is named, and one that
@@ -133,8 +134,50 @@ func (c *cutter) forMirror(t *testing.T) {
 		t.Errorf("%d bytes of %v saved, %d were there", len(kept.bytes), kept.spans, len(lost))
 	}
 	c.clean(t, topic)
+	c.leftBehind(t, topic)
 	// The listeners are closed: it does not become a broker again for nothing.
 	if err := tr.Truncate(within(t, time.Minute), []fetcher.Cut{{Partition: p(2), Offset: 0}})[0]; err != nil {
 		t.Errorf("what is cut already: %v", err)
 	}
+}
+
+// leftBehind: what a dead process had in its hands is given back at the next start.
+func (c *cutter) leftBehind(t *testing.T, topic string) {
+	t.Helper()
+	at := int32(0)
+	cfg := c.config(t)
+	cfg.Membership.Name = "left"
+	d, err := NewDestination(DestinationConfig{Membership: cfg.Membership, Listeners: cfg.Listeners, Admin: nobody{}, Overrides: c.overrides, Logger: cfg.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &cutPlan{Truncation: Truncation{Partition: cluster.Partition{Topic: topic, Partition: at}, Offset: 5, At: 5}}
+	ctx, die := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	if err := d.m.WaitJoined(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeNotes(within(t, time.Minute), d.own, []*cutPlan{p}, func(*cutPlan) int32 { return 0 }); err != nil {
+		t.Fatal(err)
+	}
+	id := partitionsOf(d.m.log.Image(), topic)[at]
+	if err := d.control.adoptSome(within(t, time.Minute), []metalog.PartitionID{id})[id]; err != nil {
+		t.Fatal(err)
+	}
+	die()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	cfg = c.config(t)
+	listeners := cfg.Listeners
+	cfg.Listeners, cfg.Membership.Name = nil, "left"
+	tr, err := NewTruncater(cfg, func() ([]net.Listener, error) { return listeners, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Check(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	c.clean(t, topic)
 }
