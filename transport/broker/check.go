@@ -119,7 +119,7 @@ func checkListeners(image metalog.Image, ours []Listener, ids IDs) error {
 var needed = []struct {
 	name string
 	bit  uint
-}{{"Alter", 7}, {"Describe", 8}, {"ClusterAction", 9}}
+}{{"Describe", 8}, {"Alter", 7}, {"ClusterAction", 9}}
 
 // lacking names the permissions that the bits do not have. It is pure.
 func lacking(bits int32) []string {
