@@ -62,7 +62,8 @@ func newRoot(s streams) *cobra.Command {
 		Short: "Mirror Kafka clusters with identical offsets",
 		Long: `kafka-mirrors copies the topics of one Kafka cluster to another: the same records
 at the same offsets, with the same timestamps, keys, values and headers. It needs
-nothing of the clusters but what any client may use; run --join and truncate need more.
+nothing of the clusters but what any client may use; run --join, leave and
+truncate need more.
 
 Exit codes: 0 done, or stopped by a signal; 1 it did not work; 2 the command line
 or a configuration file is wrong; 3 verify found differences; 130 a second signal
@@ -83,7 +84,7 @@ did not wait for the clean stop.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetIn(strings.NewReader(""))
-	root.AddCommand(newRun(s), newVerify(s), newTruncate(s), newVersion())
+	root.AddCommand(newRun(s), newVerify(s), newTruncate(s), newLeave(s), newVersion())
 	return root
 }
 

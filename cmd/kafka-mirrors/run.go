@@ -284,16 +284,23 @@ func (f *runFlags) turn(ctx context.Context, shown *screen) error {
 // failed for good as well: the flags, or the clusters, may be others than in the run
 // before.
 func tryAgain(ctx context.Context, m *mirror.Mirror) {
+	if begun(ctx, m) {
+		_ = m.Recover(ctx) // of all topics: only the end of ctx is an error
+	}
+}
+
+// begun waits until a mirror runs; false when ctx has ended before.
+func begun(ctx context.Context, m *mirror.Mirror) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for s := m.Status(); !s.Running || s.Standby; s = m.Status() {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-tick.C:
 		}
 	}
-	_ = m.Recover(ctx) // of all topics: only the end of ctx is an error
+	return true
 }
 
 // watch shows the status at once and every second until ctx ends.

@@ -10,13 +10,14 @@
 //	record/<mirror>/<topic>/<partition>/<turn>/<token>   a coordinator.Record
 //	definition/<mirror>/<turn>/<token>                   a coordinator.Definition
 //	intent/<mirror>/<topic>                              a coordinator.Intent without its revision
+//	note/<mirror>/<key>/<turn>/<token>                   a note of coordinator.Notes
 //
 // All that stands of a mirror "a-to-b" can be read with
 //
 //	kcat -C -e -t __cluster_mirror_state -f '%k %s\n' | grep '^[a-z]*/a-to-b/'
 //
-// An intent's last value counts; its revision is its offset plus one. Records and
-// definitions are written under keys that are never used twice: the turn grows by one
+// An intent's last value counts; its revision is its offset plus one. Records,
+// definitions and notes are written under keys that are never used twice: the turn grows by one
 // with every value, the token is the writer's and new for each try. Of the values that
 // are not deleted (null), the one with the highest turn counts, and of several with that
 // turn the first in the log. {"v":1,"deleted":true} is a value, too: the record was
@@ -28,8 +29,8 @@
 //
 // # Partitions
 //
-// A record stands in the partition that PartitionOf gives, a definition and all intents
-// of a mirror in the one of MirrorPartitionOf. The number of partitions must not be
+// A record stands in the partition that PartitionOf gives, a definition, all intents and
+// all notes of a mirror in the one of MirrorPartitionOf. The number of partitions must not be
 // changed once there is state: reading then fails, naming a key in the wrong place.
 //
 // # The topic

@@ -228,6 +228,7 @@ func TestKeys(t *testing.T) {
 		"record/a-to-b/orders.v1/12/7/t.1":      recordSlot("a-to-b", p).key(7, "t.1"),
 		"record/a%2Fb/orders.v1/12/1/t":         recordSlot("a/b", p).key(1, "t"),
 		"definition/a-to-b/2/t":                 definitionSlot("a-to-b").key(2, "t"),
+		"note/a-to-b/topic:orders%2F1/3/t":      noteSlot("a-to-b", "topic:orders/1").key(3, "t"),
 		"intent/a-to-b/orders%20%2F":            intentKey("a-to-b", "orders /"),
 		"record/a-to-b/orders.v1/12/7/t.1 home": fmt.Sprint(recordSlot("a-to-b", p).key(7, "t.1"), " home"),
 	} {

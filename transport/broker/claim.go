@@ -17,6 +17,15 @@ var ErrDisplaced = errors.New("another process has taken our place as a broker")
 // newHolder names this life of a process.
 func newHolder() string { return rand.Text() }
 
+// others are the ids of ours that we may not have.
+func (c Config) others() map[int32]bool {
+	taken := make(map[int32]bool)
+	for id := c.IDs.First; c.only != nil && id <= c.IDs.Last && id >= 0; id++ {
+		taken[id] = id != *c.only
+	}
+	return taken
+}
+
 // identify chooses who we are and has it kept as ours.
 func (s *session) identify(ctx context.Context) (next, error) {
 	active, err := s.controller.connect(ctx)

@@ -70,6 +70,8 @@ type Config struct {
 	// recall brings what Ours knows up to date, before something counts as a stray. It may
 	// block for a second. nil: Ours knows.
 	recall func(context.Context) error
+	// only is the one id that we may have; nil: any of IDs.
+	only *int32
 
 	served *served // nil: nobody knows
 

@@ -20,6 +20,9 @@ type ownTopics struct {
 	all    map[string]bool
 	saving int // calls of Save that are under way
 	writes int // calls of Save and Delete that have ended
+
+	holding bool // forgetting waits
+	held    []string
 }
 
 func newOwnTopics(o Overrides) *ownTopics {
@@ -81,6 +84,13 @@ func (o *ownTopics) Save(ctx context.Context, all map[string]Own) error {
 
 // Delete is of Overrides.
 func (o *ownTopics) Delete(ctx context.Context, topics []string) error {
+	o.mu.Lock()
+	if o.holding {
+		o.held = append(o.held, topics...)
+		o.mu.Unlock()
+		return nil
+	}
+	o.mu.Unlock()
 	err := o.Overrides.Delete(ctx, topics)
 	if err == nil {
 		o.drop(topics)
@@ -89,6 +99,22 @@ func (o *ownTopics) Delete(ctx context.Context, topics []string) error {
 	defer o.mu.Unlock()
 	o.writes++
 	return err
+}
+
+// hold has topics stay ours that are forgotten, until free.
+func (o *ownTopics) hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holding = true
+}
+
+// free ends hold, and gives what was to be forgotten meanwhile.
+func (o *ownTopics) free() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	held := o.held
+	o.holding, o.held = false, nil
+	return held
 }
 
 func (o *ownTopics) drop(topics []string) {

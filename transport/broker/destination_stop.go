@@ -70,11 +70,23 @@ type fencing struct {
 	hs        []*holding
 }
 
-// led are the indexes of those that are in our hands and have no error.
-func (f *fencing) led() (at []int, hs []*holding) {
+// inHand are the indexes of those that are in our hands and have no error.
+func (f *fencing) inHand() (at []int) {
 	image, us := f.d.m.log.Image(), f.d.m.party()
 	for i, id := range f.ids {
 		if f.out[i].Err == nil && !handedBack(us, image, id) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// led are those in our hands that no real broker leads. Where one does, an operator has
+// had it elected, or an earlier call came as far as that: only our replica has to go.
+func (f *fencing) led() (at []int, hs []*holding) {
+	image, us := f.d.m.log.Image(), f.d.m.party()
+	for _, i := range f.inHand() {
+		if p, ok := image.Partition(f.ids[i]); !ok || p.Leader < 0 || us.own(p.Leader) {
 			at, hs = append(at, i), append(hs, f.hs[i])
 		}
 	}
@@ -107,9 +119,8 @@ func (f *fencing) goBack(ctx context.Context) {
 		}
 	}
 	f.fail(d.raiseTo(ctx, raise))
-	at, _ = f.led()
 	var back []metalog.PartitionID
-	for _, i := range at {
+	for _, i := range f.inHand() {
 		back = append(back, f.ids[i])
 	}
 	if len(back) > 0 {

@@ -128,7 +128,7 @@ func (m *Membership) keep(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
-	s := &session{m: m, controller: controller{quorum: m.quorum}, taken: make(map[int32]bool), silent: make(silences)}
+	s := &session{m: m, controller: controller{quorum: m.quorum}, taken: m.cfg.others(), silent: make(silences)}
 	defer s.controller.drop()
 	const first, most = 100 * time.Millisecond, 500 * time.Millisecond
 	for backoff := first; ; {
