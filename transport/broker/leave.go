@@ -22,7 +22,8 @@ type LeaveConfig struct {
 	Listeners []net.Listener
 	TLS       []*tls.Config
 	Server    ServerConfig
-	// Brokers are the ids to be out of the cluster. Default: those in Identities.
+	// Brokers are the ids to be out of the cluster. While another process of the mirror is
+	// alive only those may go that are replicas of nothing. Default: those in Identities.
 	Brokers []int32
 	// Force: also those that are alive. Their processes find that they are displaced, and
 	// end, which takes Identities that they share.
@@ -161,6 +162,9 @@ func (l *leaving) look(ctx context.Context) error {
 	if l.left.Brokers, err = l.which(); err != nil {
 		return err
 	}
+	if staying, err := l.staying(); staying || err != nil {
+		return err
+	}
 	stored, err := l.cfg.Overrides.Topics(ctx)
 	if err != nil {
 		return fmt.Errorf("which topics are ours: %w", err)
@@ -175,6 +179,24 @@ func (l *leaving) look(ctx context.Context) error {
 	slices.Sort(l.left.Topics)
 	l.left.Others = slices.DeleteFunc(touched, func(name string) bool { return slices.Contains(l.left.Topics, name) })
 	return nil
+}
+
+// staying reports that another process of the mirror goes on: then what is ours stays, and
+// only who is a replica of nothing may go.
+func (l *leaving) staying() (bool, error) {
+	named, alive := int32(-1), int32(-1)
+	for _, t := range l.left.Traces {
+		switch leaves := slices.Contains(l.left.Brokers, t.Broker); {
+		case leaves && t.Replicas > 0:
+			named = t.Broker
+		case !leaves && t.Kept && t.Alive && !t.Ended:
+			alive = t.Broker
+		}
+	}
+	if alive >= 0 && named >= 0 {
+		return true, fmt.Errorf("broker %d: %w, and mirrors what broker %d is a replica of: both have to leave", alive, ErrAlive, named)
+	}
+	return alive >= 0, nil
 }
 
 // which are the ids to be out of the cluster.

@@ -146,6 +146,12 @@ func TestLeaveRefused(t *testing.T) {
 		{"alive, and of nobody, by force", []metalog.Record{known(100, false)}, both(by(100), func(c *LeaveConfig) { c.Force = true }), ErrAlive, "not even force"},
 		{"which", []metalog.Record{known(100, true)}, func(*LeaveConfig) {}, ErrWhich, "[100]"},
 		{"a real one", real, by(100), ErrReal, "behind others in 1 partitions"},
+		{"one of two", slices.Concat([]metalog.Record{known(100, false), known(101, true)},
+			placedIn("t", 1, metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100}, Leader: 100})),
+			both(alive("x"), both(by(101), func(c *LeaveConfig) {
+				k := kept(101, "b", "y")
+				_, _ = c.Membership.Identities.Swap(context.Background(), nil, &k)
+			})), ErrAlive, "both have to leave"},
 		{"out of the range", nil, by(7), nil, "7 is none of IDs"},
 		{"no admin", nil, func(c *LeaveConfig) { c.Admin, c.Listeners = nil, nil }, nil, "Admin: is nil"},
 	} {
@@ -163,6 +169,27 @@ func TestLeaveRefused(t *testing.T) {
 				t.Errorf("%+v, %v", left, err)
 			}
 		})
+	}
+}
+
+// TestLeaveBeside: one that is a replica of nothing goes alone, and what is ours stays with
+// the other.
+func TestLeaveBeside(t *testing.T) {
+	f := startFake(t, 1)
+	f.has(known(100, false))
+	f.has(known(101, true))
+	cfg := leaveFake(t, f, func(c *LeaveConfig) { c.Brokers = []int32{101} })
+	for _, k := range []Kept{kept(100, "a", "x"), kept(101, "b", "y")} {
+		swapped(t, cfg.Membership.Identities, nil, &k, true)
+	}
+	if err := cfg.Overrides.Save(t.Context(), map[string]Own{"t": {}}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := Leave(within(t, 30*time.Second), cfg)
+	all, _ := cfg.Membership.Identities.All(t.Context())
+	topics, _ := cfg.Overrides.Topics(t.Context())
+	if err != nil || !slices.Equal(left.Out, []int32{101}) || len(left.Topics) > 0 || len(all) != 1 || all[0].Broker != 100 || len(topics) != 1 {
+		t.Errorf("%+v, %v; kept are %+v, topics %v", left, err, all, topics)
 	}
 }
 
