@@ -84,7 +84,7 @@ did not wait for the clean stop.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetIn(strings.NewReader(""))
-	root.AddCommand(newRun(s), newVerify(s), newTruncate(s), newLeave(s), newVersion())
+	root.AddCommand(newRun(s), newVerify(s), newStop(s), newTruncate(s), newLeave(s), newVersion())
 	return root
 }
 

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// TestStop: another process has the run stop its topics, some of them or all, and what no run
+// follows is said.
+func TestStop(t *testing.T) {
+	a, b := newCluster(t, "a", kfake.SeedTopics(2, "orders", "audit")), newCluster(t, "b")
+	produce(t, a, "orders", 0, 40, "first")
+	produce(t, a, "audit", 0, 10, "first")
+	stop := func(code int, texts []string, more ...string) {
+		t.Helper()
+		says(t, code, append([]string{"stop", "--name", "a-to-b", "--destination", b}, more...), texts...)
+	}
+	stop(exitFailed, []string{`nothing of mirror "a-to-b" is on record`})
+	c := start(t, 0, "run", "--name", "a-to-b", "--source", a, "--destination", b, "--topics", "orders,audit", "--state", "kafka")
+	consume(t, b, "orders", 0, 40)
+	consume(t, b, "audit", 0, 10)
+	stop(exitOK, []string{"orders: stopped, 2 partitions"}, "--topics", "ord.*")
+	c.shows(t, "2 topics, 2 MIRRORING, 2 STOPPED")
+	stop(exitFailed, []string{"nothing of mirror"}, "--exclude", ".*")
+	stop(exitOK, []string{"audit: stopped, 2 partitions", "orders: stopped, 2 partitions"})
+	c.stop(t)
+}
+
+// TestStopUnfollowed: without a run it is said what is left, and the next run begins with it.
+func TestStopUnfollowed(t *testing.T) {
+	a, b := newCluster(t, "a", kfake.SeedTopics(1, "orders")), newCluster(t, "b")
+	produce(t, a, "orders", 0, 40, "first")
+	run := []string{"run", "--name", "a-to-b", "--source", a, "--destination", b, "--topics", "orders", "--state", "kafka"}
+	c := start(t, 0, run...)
+	consume(t, b, "orders", 0, 40)
+	c.stop(t)
+	says(t, exitFailed, []string{"stop", "--name", "a-to-b", "--destination", b, "--timeout", "1s"}, "orders-0 is MIRRORING", "the wish is stored")
+	c = start(t, 0, run...)
+	c.shows(t, "1 topic, 1 STOPPED")
+	c.stop(t)
+}
+
+func TestStopFlags(t *testing.T) {
+	code, _, stderr := try(t, "stop", "--timeout", "0s", "--state-topic", "a/b", "--topics", "(")
+	for _, want := range []string{"--destination: is needed", "--timeout: 0s", "--state-topic", "("} {
+		if code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("exit code %d, %q is not in:\n%s", code, want, stderr)
+		}
+	}
+}
