@@ -124,6 +124,9 @@ func (d *Destination) look(ctx context.Context, opening *sync.WaitGroup, image m
 	us := d.m.party()
 	p, there := image.Partition(id)
 	topic, named := image.Topic(id.Topic)
+	if there && slices.Contains(p.Replicas, us.Broker) {
+		d.server.haste.begin(time.Now())
+	}
 	switch {
 	case !there || !named || p.Leader >= 0 && p.Leader != us.Broker:
 		d.mu.Lock()

@@ -69,6 +69,7 @@ func (c *client) decode(ctx context.Context, h header, into kmsg.Request) (done 
 
 // fetchTerms is what a fetch says beside the partitions.
 type fetchTerms struct {
+	began    time.Time
 	deadline time.Time
 	least    int // bytes that are worth an answer
 	most     int
@@ -76,7 +77,7 @@ type fetchTerms struct {
 
 func termsOf(req *kmsg.FetchRequest, now time.Time) fetchTerms {
 	wait := min(time.Duration(max(req.MaxWaitMillis, 0))*time.Millisecond, maxParked)
-	return fetchTerms{deadline: now.Add(wait), least: int(max(req.MinBytes, 0)), most: int(min(max(req.MaxBytes, 0), maxFetched))}
+	return fetchTerms{began: now, deadline: now.Add(wait), least: int(max(req.MinBytes, 0)), most: int(min(max(req.MaxBytes, 0), maxFetched))}
 }
 
 // followerFetch answers a fetch with a replica id.
@@ -127,7 +128,9 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 		if err != nil {
 			return err
 		}
-		late := len(s.parts) == 0 || !now.Before(terms.deadline) && !(g.coming && s.full)
+		hasty, begins := c.server.haste.look(now)
+		until := terms.end(&g, hasty)
+		late := len(s.parts) == 0 || !now.Before(until) && !(g.coming && s.full)
 		if late || g.ready(terms.least) {
 			g.told()
 			err := c.writer.write(c.conn, c.server.cfg.FrameTimeout, h.correlation, &fetchAnswer{version: h.version, session: s.id, entries: g.entries})
@@ -135,14 +138,13 @@ func (c *client) serve(ctx context.Context, h header, s *fetchSession, terms fet
 			return err
 		}
 		g.passed()
-		until := terms.deadline
 		if next := now.Add(comingLook); g.coming && (s.full || next.Before(until)) {
 			until = next
 		}
-		if !s.retry.IsZero() && s.retry.Before(until) {
-			until = s.retry
+		if !s.retry.IsZero() {
+			until = earlier(until, s.retry)
 		}
-		if err := c.park(ctx, s, until); err != nil {
+		if err := c.park(ctx, s, until, begins); err != nil {
 			return err
 		}
 		now = time.Now()
@@ -215,9 +217,9 @@ func (c *client) stranger(k fetchKey) int16 {
 	return codeUnknownTopicID
 }
 
-// park waits for news of a session until deadline. An error ends the connection: the
-// follower has hung up, or begun anew elsewhere.
-func (c *client) park(ctx context.Context, s *fetchSession, deadline time.Time) error {
+// park waits for news of a session until deadline, or that haste begins. An error ends
+// the connection: the follower has hung up, or begun anew elsewhere.
+func (c *client) park(ctx context.Context, s *fetchSession, deadline time.Time, begins <-chan struct{}) error {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	heard := make(chan error, 1)
@@ -227,6 +229,7 @@ func (c *client) park(ctx context.Context, s *fetchSession, deadline time.Time) 
 	select {
 	case <-s.watcher.Wake():
 	case <-s.landed.wake:
+	case <-begins:
 	case <-timer.C:
 	case <-s.gone:
 		err = errSuperseded
@@ -234,7 +237,7 @@ func (c *client) park(ctx context.Context, s *fetchSession, deadline time.Time) 
 		err = ctx.Err()
 	case err = <-heard:
 		if err == nil { // the next request, sent before this one is answered
-			return c.parkDeaf(ctx, s, timer.C)
+			return c.parkDeaf(ctx, s, timer.C, begins)
 		}
 		return err
 	}
@@ -246,10 +249,11 @@ func (c *client) park(ctx context.Context, s *fetchSession, deadline time.Time) 
 }
 
 // parkDeaf waits when there is something to be read already.
-func (c *client) parkDeaf(ctx context.Context, s *fetchSession, over <-chan time.Time) error {
+func (c *client) parkDeaf(ctx context.Context, s *fetchSession, over <-chan time.Time, begins <-chan struct{}) error {
 	select {
 	case <-s.watcher.Wake():
 	case <-s.landed.wake:
+	case <-begins:
 	case <-over:
 	case <-s.gone:
 		return errSuperseded

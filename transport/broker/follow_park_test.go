@@ -107,6 +107,17 @@ func TestParkedFetchIsWoken(t *testing.T) {
 	}
 }
 
+// TestParkedFetchInHaste: a broker that is about to follow more partitions of ours is
+// answered, with nothing, so that it can ask for them.
+func TestParkedFetchInHaste(t *testing.T) {
+	s := startParked(t)
+	began := time.Now()
+	s.server.haste.begin(time.Now())
+	if resp := s.receive(); resp.ErrorCode != 0 || len(resp.Topics) != 0 || time.Since(began) > 10*time.Second {
+		t.Errorf("%+v after %v", resp, time.Since(began))
+	}
+}
+
 // TestParkedFetchEnds when the follower hangs up, begins another session, or the
 // server ends; all that long before its time.
 func TestParkedFetchEnds(t *testing.T) {

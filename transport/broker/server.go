@@ -74,6 +74,7 @@ type Server struct {
 	worker   func() (digest, bool) // of which group we are, and whether we have the turn; nil: of none
 	sessions *fetchSessions
 	pieces   *elsewhere
+	haste    *haste
 	read     pieceReader
 	decoding chan struct{}
 
@@ -103,7 +104,7 @@ func NewServer(m *Membership, cfg ServerConfig) *Server {
 func newServer(cfg ServerConfig, self func() Self, id func(context.Context) (string, error), dial upstream) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, memory: newBudget(cfg.MaxMemory), answers: newBudget(cfg.MaxMemory), self: self, id: id, dial: dial,
-		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding), trust: proofLasts, patience: judgePatience}
+		led: newRegistry(), sessions: newFetchSessions(), decoding: make(chan struct{}, maxDecoding), haste: newHaste(), trust: proofLasts, patience: judgePatience}
 	s.pieces = newElsewhere(s)
 	return s
 }
