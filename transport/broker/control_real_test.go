@@ -99,6 +99,7 @@ func write(ctx context.Context, cl *kgo.Client, i metalog.Image, ids []metalog.P
 func TestRealControl(t *testing.T) {
 	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			l := startLed(t, version)
 			l.createAndNarrow(t)
 			l.raising(t)

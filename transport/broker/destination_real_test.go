@@ -67,6 +67,7 @@ func destinationOf(t testing.TB, k *kafkatest.Cluster, change func(*DestinationC
 func TestDestinationContract(t *testing.T) {
 	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3,
 				Config: map[string]string{"broker.session.timeout.ms": "3000", "default.replication.factor": "3"}})
 			d, _ := destinationOf(t, k, nil)

@@ -214,6 +214,7 @@ func (l *realLead) handBack() {
 func TestRealFollowers(t *testing.T) {
 	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			k := kafkatest.Start(t, kafkatest.Options{Version: version, Nodes: 3})
 			us := join(t, k, Config{IDs: IDs{100, 100}, Identities: new(MemoryIdentities),
 				Ours: func(topic string, _ cluster.TopicID, _ int32) bool { return strings.HasPrefix(topic, "led") }})
