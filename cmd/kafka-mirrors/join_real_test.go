@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/transport/broker"
@@ -24,7 +27,8 @@ func freePort(t *testing.T) int {
 }
 
 // TestRealJoined is the way there and back with a process that is a broker of the
-// destination each time: nothing is rebuilt, and only the delta comes back.
+// destination each time: nothing is rebuilt, and only the delta comes back. A second one stands
+// by and goes on when the first one ends.
 func TestRealJoined(t *testing.T) {
 	from, to := kafkatest.Start(t, kafkatest.Options{}), kafkatest.Start(t, kafkatest.Options{})
 	from.CreateTopic(t, "orders", 2, 1, nil)
@@ -47,6 +51,14 @@ func TestRealJoined(t *testing.T) {
 	if now := whoWeAre(t, b, "a-to-b"); now.Identity != first.Identity || now.Holder == "" || first.Holder != "" {
 		t.Errorf("it was %+v and is %+v", first, now)
 	}
+	second, cl := start(t, 0, leg("a-to-b", a, b)...), to.Client(t)
+	second.until(t, "standby", func() bool {
+		return strings.Contains(second.out.String(), "a-to-b: standby") && inSync(t, cl, "orders") == 4
+	})
+	c.stop(t)
+	produce(t, a, "orders", 0, 50, "third")
+	consume(t, b, "orders", 0, 650)
+	c = second
 	intend(t, stateAt(t, b, ""), "a-to-b", coordinator.WantStopped)
 	c.shows(t, "1 topic, 2 STOPPED")
 	c.stop(t)
@@ -56,7 +68,7 @@ func TestRealJoined(t *testing.T) {
 	c = start(t, 0, leg("b-to-a", b, a)...)
 	says := func(text string) { c.until(t, text, func() bool { return strings.Contains(c.out.String(), text) }) }
 	says("1 topic, 2 MIRRORING | 3 truncated")
-	consume(t, a, "orders", 0, 620)
+	consume(t, a, "orders", 0, 670)
 	intend(t, stateAt(t, a, ""), "b-to-a", coordinator.WantStopped)
 	says("1 topic, 2 STOPPED | 3 truncated")
 	if n := copied(t, c.stop(t)); n != "20 records" {
@@ -64,6 +76,23 @@ func TestRealJoined(t *testing.T) {
 	}
 	equalTopics(t, a, b)
 	produce(t, a, "orders", 0, 1, "open")
+}
+
+// inSync counts the replicas of a topic that are.
+func inSync(t *testing.T, cl *kgo.Client, topic string) (n int) {
+	t.Helper()
+	one := kmsg.NewMetadataRequestTopic()
+	one.Topic = &topic
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = append(req.Topics, one)
+	m, err := req.RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.Topics[0].Partitions {
+		n += len(p.ISR)
+	}
+	return n
 }
 
 // whoWeAre is the identity that stands in the state topic.
