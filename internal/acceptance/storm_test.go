@@ -152,18 +152,23 @@ func (s *storm) recovered(moment time.Time) {
 	})
 }
 
-// whole waits until all workers are in sync again, so that any of them may be hit.
+// whole waits until one worker leads everything and all are in sync again, so that any of
+// them may be hit.
 func (s *storm) whole() {
 	s.t.Helper()
 	cl := s.dst.Client(s.t, nimble...)
 	kafkatest.Eventually(s.t, time.Minute, func(ctx context.Context) error {
+		leader := int32(-1)
 		for _, topic := range []string{s.kept, s.committed, s.lossy} {
 			m, err := metadataOf(ctx, cl, topic)
 			if err != nil {
 				return err
 			}
 			for _, p := range m.Partitions {
-				if len(p.ISR) != len(s.workers) || p.Leader < 100 {
+				if leader < 0 {
+					leader = p.Leader
+				}
+				if len(p.ISR) != len(s.workers) || p.Leader < 100 || p.Leader != leader {
 					return fmt.Errorf("%s-%d: leader %d, in sync %v, replicas %v", topic, p.Partition, p.Leader, p.ISR, p.Replicas)
 				}
 			}
