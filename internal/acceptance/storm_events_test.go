@@ -156,10 +156,20 @@ func (s *storm) leader(cl *kgo.Client, topic string) (leader int) {
 	return leader
 }
 
-// controller is the node that leads a cluster's quorum.
+// controller is the node that leads a cluster's quorum, or that ZooKeeper has made one.
 func (s *storm) controller(c *kafkatest.Cluster) (leader int) {
 	cl := c.Client(s.t, nimble...)
 	kafkatest.Eventually(s.t, 30*time.Second, func(ctx context.Context) error {
+		if c.Version() < "3" {
+			m, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl)
+			if err == nil && m.ControllerID < 0 {
+				err = errors.New("there is no controller")
+			}
+			if err == nil {
+				leader = int(m.ControllerID)
+			}
+			return err
+		}
 		topic := kmsg.NewDescribeQuorumRequestTopic()
 		topic.Topic = "__cluster_metadata"
 		topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
