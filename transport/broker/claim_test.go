@@ -189,10 +189,23 @@ func TestDisplaced(t *testing.T) {
 	}
 }
 
+// awayIdentities may be out of reach.
+type awayIdentities struct {
+	MemoryIdentities
+	away atomic.Bool
+}
+
+func (i *awayIdentities) All(ctx context.Context) ([]Kept, error) {
+	if i.away.Load() {
+		return nil, cluster.ErrUnreachable
+	}
+	return i.MemoryIdentities.All(ctx)
+}
+
 // TestFrozenTooLong: after a rest in which others may have gone on in our place, that is
 // looked up before a heartbeat says that we are there.
 func TestFrozenTooLong(t *testing.T) {
-	f, identities := startFake(t, 1), new(MemoryIdentities)
+	f, identities := startFake(t, 1), new(awayIdentities)
 	m, _ := joinFake(t, f, func(c *Config) { c.Identities, c.SessionTimeout = identities, time.Minute })
 	ctx := within(t, time.Minute)
 	if err := m.WaitJoined(ctx); err != nil {
@@ -222,6 +235,20 @@ func TestFrozenTooLong(t *testing.T) {
 	if step, err := frozen(); step != goOn || err != nil {
 		t.Errorf("nobody came: %v, %v", step, err)
 	}
+	identities.away.Store(true)
+	if step, err := frozen(); step != goOn || err != nil {
+		t.Errorf("the store is away, and we are not out: %v, %v", step, err)
+	}
+	for _, out := range []bool{true, false} {
+		f.Append(metalog.ChangeBroker{ID: 100, Epoch: m.Self().Epoch, Fenced: &out})
+		if _, err := m.log.Wait(ctx, func(i metalog.Image) bool { b, _ := i.Broker(100); return b.Fenced == out }); err != nil {
+			t.Fatal(err)
+		}
+		if step, _ := frozen(); (step == goOn) == out {
+			t.Errorf("the store is away, out is %v: %v", out, step)
+		}
+	}
+	identities.away.Store(false)
 	was := m.keptNow()
 	other := was
 	other.Holder = "another"

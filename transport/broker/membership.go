@@ -189,12 +189,8 @@ func (s *session) turn(ctx context.Context) (next, error) {
 		}
 	}
 	if late(s.answered, time.Now(), s.m.cfg.SessionTimeout) {
-		s.catchUp(ctx)
-		// Others may have gone on in our place.
-		if err := s.m.holds(ctx); errors.Is(err, ErrDisplaced) {
-			return giveUp, err
-		} else if err != nil {
-			return seek, err
+		if step, err := s.resume(ctx); step != goOn {
+			return step, err
 		}
 	}
 	err := s.beat(ctx)
@@ -255,17 +251,42 @@ func (s *session) register(ctx context.Context) (next, error) {
 // catchUp waits, after a session may have ended unseen, until the metadata log
 // has been heard again: the first heartbeat lets us in, and from then on we act
 // on what the image says. It gives up before the wait costs a session that lives.
-func (s *session) catchUp(ctx context.Context) {
+func (s *session) catchUp(ctx context.Context) (heard bool) {
 	now := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, s.m.cfg.SessionTimeout/4)
 	defer cancel()
 	for version := uint64(0); s.m.log.Heard().Before(now); {
 		image, _, err := s.m.log.Next(bounded, max(version, s.m.log.Image().Version))
 		if err != nil {
-			return
+			return false
 		}
 		version = image.Version
 	}
+	return true
+}
+
+// resume says whether a session that may have ended unseen goes on. Others may have gone on
+// in our place, which the store tells. It may be in this very cluster, and be away as long as
+// the session of a broker that died with the controller: longer than ours would live without a
+// heartbeat. Then it counts that nobody takes the place of one that is not out.
+func (s *session) resume(ctx context.Context) (next, error) {
+	heard := s.catchUp(ctx)
+	bounded, cancel := context.WithTimeout(ctx, s.m.cfg.SessionTimeout/6)
+	defer cancel()
+	err := s.m.holds(bounded)
+	switch {
+	case errors.Is(err, ErrDisplaced):
+		return giveUp, err
+	case err != nil && (ctx.Err() != nil || !heard || !stands(s.m.log.Image(), s.id.Broker, s.epoch)):
+		return seek, err
+	}
+	return goOn, nil
+}
+
+// stands reports that a registration is what it was, and not out.
+func stands(i metalog.Image, broker int32, epoch int64) bool {
+	b, ok := i.Broker(broker)
+	return ok && b.Epoch == epoch && !b.Fenced
 }
 
 // elsewhereThan reports that a listener has another address than before.
