@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/transport/broker"
+	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 // killed has the identity look as after a kill: nobody said that it ended.
@@ -41,8 +41,9 @@ func (m *member) leaving() broker.LeaveConfig {
 	return broker.LeaveConfig{Membership: as.Membership, Overrides: as.Overrides, Listeners: as.Listeners, Admin: as.Admin, Logger: as.Logger}
 }
 
-// traceless: nothing of a broker is left in a cluster, and every topic has its own settings.
-func traceless(t *testing.T, c *kafkatest.Cluster, id int32, settings map[string]string, topics ...string) {
+// traceless: nothing of a broker is left in a cluster, and no topic has the settings of
+// a mirrored one.
+func traceless(t *testing.T, c *kafkatest.Cluster, id int32, topics ...string) {
 	t.Helper()
 	cl := c.Client(t)
 	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
@@ -75,59 +76,39 @@ func traceless(t *testing.T, c *kafkatest.Cluster, id int32, settings map[string
 		t.Fatal(err)
 	}
 	for i, topic := range configs {
-		now := map[string]string{}
-		for _, set := range topic.Configs {
-			if set.Name == "min.insync.replicas" || set.Name == "unclean.leader.election.enable" {
-				now[set.Name] = set.Value
-			}
-		}
-		if topic.Err != nil || !maps.Equal(now, settings) {
-			t.Errorf("%s: %v, settings %v, its own were %v", topics[i], topic.Err, now, settings)
+		set := slices.ContainsFunc(topic.Configs, func(c cluster.TopicConfig) bool {
+			return c.Name == "min.insync.replicas" || c.Name == "unclean.leader.election.enable"
+		})
+		if topic.Err != nil || set {
+			t.Errorf("%s: %v, settings %v", topics[i], topic.Err, topic.Configs)
 		}
 	}
 }
 
-// alter sets a setting of a topic.
-func alter(t *testing.T, c *kafkatest.Cluster, topic, key, value string) {
-	t.Helper()
-	one := kmsg.NewIncrementalAlterConfigsRequestResource()
-	one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeTopic, topic
-	set := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	set.Name, set.Value = key, &value
-	one.Configs = append(one.Configs, set)
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	req.Resources = append(req.Resources, one)
-	resp, err := req.RequestWith(t.Context(), c.Client(t))
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestJoinedLeave: with nobody running a mirror's broker leaves the cluster, by the
-// metadata log alone. Every topic is whole, an ordinary one, writable, and without an open transaction.
+// TestJoinedLeave: with nobody running a mirror is stopped and its broker leaves the
+// cluster: by its state, after a try that was broken off, by the metadata log alone, and after
+// somebody has unregistered it.
+// Every topic is whole, an ordinary one, writable, and without an open transaction.
 func TestJoinedLeave(t *testing.T) {
 	for _, version := range joinedVersions {
 		t.Run(version, func(t *testing.T) {
 			src, dst := source(t), joinable(t, version)
 			for n, way := range []struct {
-				name     string
-				seed     uint64
-				batches  int
-				settings map[string]string // that topics have afterwards
-				leave    func(t *testing.T, us *member, store *coordinator.Memory, topics []string)
+				name    string
+				seed    uint64
+				batches int
+				leave   func(t *testing.T, us *member, store *coordinator.Memory, topics []string)
 			}{
-				{"log", 8, 10, nil, leaveByLog},
-			} {
+				{"state", 5, 40, leaveByState},
+				{"log", 8, 10, leaveByLog},
+				{"unregistered", 8, 10, leaveUnregistered},
+			}[:sized(2, 3)] {
 				t.Run(way.name, func(t *testing.T) {
 					prefix := "leave" + version[:1] + "-" + way.name + "-"
 					topics := fill(t, src, prefix, way.seed, sized(way.batches, 400))
 					var names []string
 					for _, topic := range topics {
 						names = append(names, topic.Name)
-						alter(t, src, topic.Name, "unclean.leader.election.enable", "true")
 					}
 					store := coordinator.NewMemory()
 					us := &member{t: t, k: dst, first: int32(140 + 10*n)}
@@ -141,18 +122,88 @@ func TestJoinedLeave(t *testing.T) {
 					began := time.Now()
 					way.leave(t, us, store, names)
 					t.Logf("left after %v, the session of %v included", time.Since(began), 3*time.Second)
-					traceless(t, dst, us.first, way.settings, names...)
+					traceless(t, dst, us.first, names...)
 					same(t, src, dst, topics)
 					for _, topic := range topics {
 						closed(t, dst, topic)
 						write(t, dst, topic.Name, 0, 1)
 					}
-					if left, err := us.identities.All(t.Context()); err != nil || way.name == "state" && len(left) > 0 {
+					if left, err := us.identities.All(t.Context()); err != nil || way.name != "log" && len(left) > 0 {
 						t.Errorf("identities that are left: %+v, %v", left, err)
 					}
 				})
 			}
 		})
+	}
+}
+
+// leaveByState stops the mirror that is on record. The first try is broken off when
+// they are stopped, and nothing else is done.
+func leaveByState(t *testing.T, us *member, store *coordinator.Memory, topics []string) {
+	dry := us.leaving()
+	dry.DryRun = true
+	found, err := broker.Leave(t.Context(), dry)
+	if err != nil || !slices.Equal(found.Brokers, []int32{us.first}) || !slices.Equal(found.Topics, slices.Sorted(slices.Values(topics))) ||
+		len(found.Guessed)+len(found.Others)+len(found.Out) > 0 {
+		t.Errorf("a dry run: %+v, %v", found, err)
+	}
+	stop := func(ctx context.Context, d broker.Running, topics []string) error {
+		nowhere, err := kafka.New(kafka.Config{Bootstrap: []string{"127.0.0.1:1"}})
+		if err != nil {
+			return err
+		}
+		defer nowhere.Close()
+		m := run(t, "leaves", nowhere, d, mirror.Options{Topics: mirror.Topics{Include: topics}, Store: store, GroupTimeout: time.Second})
+		defer m.end()
+		kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+			if !m.Status().Running {
+				return errors.New("not running yet")
+			}
+			return nil
+		})
+		return m.Stop(ctx, topics...)
+	}
+	broken, cancel := context.WithCancel(t.Context())
+	first := us.leaving()
+	first.Stop = func(ctx context.Context, d broker.Running, topics []string) error {
+		err := stop(ctx, d, topics)
+		cancel()
+		return errors.Join(err, ctx.Err())
+	}
+	if left, err := broker.Leave(broken, first); !errors.Is(err, context.Canceled) || len(left.Out) > 0 {
+		t.Errorf("broken off: %+v, %v", left, err)
+	}
+	again := us.leaving()
+	again.Stop = stop
+	left, err := broker.Leave(timeout(t, time.Minute), again)
+	if err != nil || !slices.Equal(left.Out, []int32{us.first}) {
+		t.Fatalf("%+v, %v", left, err)
+	}
+	records, err := store.Load(t.Context(), "leaves")
+	if err != nil || len(records) == 0 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for _, r := range records {
+		if end := ends(t, us.k, r.Partition.Topic)[r.Partition.Partition]; r.State != coordinator.StateStopped || !r.HasPosition || r.Position.Offset > end {
+			t.Errorf("%v: %s at %+v, and the log ends at %d", r.Partition, r.State, r.Position, end)
+		}
+	}
+}
+
+// leaveUnregistered: an operator has unregistered our broker too early.
+func leaveUnregistered(t *testing.T, us *member, _ *coordinator.Memory, topics []string) {
+	leaderless(t, us.k, topics[0])
+	req := kmsg.NewPtrUnregisterBrokerRequest()
+	req.BrokerID = us.first
+	resp, err := req.RequestWith(t.Context(), us.k.Client(t))
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := broker.Leave(timeout(t, time.Minute), us.leaving()); err != nil || !slices.Equal(left.Out, []int32{us.first}) {
+		t.Fatalf("%+v, %v", left, err)
 	}
 }
 
@@ -203,7 +254,7 @@ func TestJoinedLeaveAlive(t *testing.T) {
 	if err := <-ran; !errors.Is(err, broker.ErrDisplaced) {
 		t.Errorf("the process that was displaced: %v", err)
 	}
-	traceless(t, dst, us.first, nil, topic)
+	traceless(t, dst, us.first, topic)
 	equal(t, src, dst, topic, 2)
 	write(t, dst, topic, 0, 1)
 }

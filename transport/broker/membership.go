@@ -224,7 +224,7 @@ func (s *session) register(ctx context.Context) (next, error) {
 	if b, ok := s.m.log.Image().Broker(s.id.Broker); ok && b.Incarnation == s.id.Incarnation && elsewhereThan(b.Listeners, s.m.cfg.Listeners) {
 		s.m.become(func() { s.m.self.moved = true })
 	}
-	resp, err := s.controller.do(ctx, registration(s.id, s.m.cfg, clusterID, features))
+	resp, err := s.controller.do(ctx, registration(s.id, s.m.cfg, clusterID, epochBefore(s.m.log.Image(), s.id), features))
 	var answer *kmsg.BrokerRegistrationResponse
 	if err == nil {
 		answer = resp.(*kmsg.BrokerRegistrationResponse)

@@ -37,11 +37,25 @@ func offered(ctx context.Context, brokers *wire.Client) ([]kmsg.BrokerRegistrati
 	return out, nil
 }
 
+// neverSeen is what a controller takes for the epoch of a broker that it does not know
+// (ClusterControlManager.registerBroker).
+const neverSeen = -2
+
+// epochBefore is the broker epoch that we have had, as the log has it. With it a controller
+// takes the end of our session for a clean one, whatever incarnation comes: we remain
+// eligible to lead (KIP-966). It is clean, as we have nothing that could have been lost.
+func epochBefore(image metalog.Image, id Identity) int64 {
+	if b, ok := image.Broker(id.Broker); ok {
+		return b.Epoch
+	}
+	return neverSeen
+}
+
 // registration is the request that makes us a broker.
-func registration(id Identity, cfg Config, clusterID string, features []kmsg.BrokerRegistrationRequestFeature) *kmsg.BrokerRegistrationRequest {
+func registration(id Identity, cfg Config, clusterID string, before int64, features []kmsg.BrokerRegistrationRequestFeature) *kmsg.BrokerRegistrationRequest {
 	req := kmsg.NewPtrBrokerRegistrationRequest()
 	req.BrokerID, req.ClusterID, req.IncarnationID = id.Broker, clusterID, id.Incarnation
-	req.Features, req.LogDirs, req.PreviousBrokerEpoch = features, [][16]byte{id.Directory}, -1
+	req.Features, req.LogDirs, req.PreviousBrokerEpoch = features, [][16]byte{id.Directory}, before
 	if cfg.Rack != "" {
 		req.Rack = &cfg.Rack
 	}

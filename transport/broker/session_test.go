@@ -157,3 +157,14 @@ func TestReals(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
+
+// TestEpochBefore: our session always ended in order, also where nobody knows us.
+func TestEpochBefore(t *testing.T) {
+	i := image(t, known(100, true))
+	if got := epochBefore(i, Identity{Broker: 100}); got != 5 {
+		t.Errorf("registered in epoch 5: %d", got)
+	}
+	if got := registration(Identity{Broker: 101}, Config{}, "", epochBefore(i, Identity{Broker: 101}), nil); got.PreviousBrokerEpoch != -2 {
+		t.Errorf("not registered: %d", got.PreviousBrokerEpoch)
+	}
+}
