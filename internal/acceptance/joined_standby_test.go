@@ -153,8 +153,8 @@ type reader struct {
 	t    *testing.T
 	mu   sync.Mutex
 	next map[int32]int64
-	last time.Time
-	gap  time.Duration // the longest without a record since calm
+	last map[int32]time.Time
+	gap  time.Duration // the longest of a partition without a record, since calm
 	end  func()
 }
 
@@ -170,7 +170,7 @@ func read(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{t: t, next: make(map[int32]int64)}
+	r := &reader{t: t, next: make(map[int32]int64), last: make(map[int32]time.Time)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -194,10 +194,10 @@ func (r *reader) take(f kgo.Fetches) {
 		}
 		r.next[rec.Partition] = rec.Offset + 1
 		now := time.Now()
-		if !r.last.IsZero() {
-			r.gap = max(r.gap, now.Sub(r.last))
+		if last, ok := r.last[rec.Partition]; ok {
+			r.gap = max(r.gap, now.Sub(last))
 		}
-		r.last = now
+		r.last[rec.Partition] = now
 	})
 }
 

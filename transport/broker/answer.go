@@ -32,7 +32,7 @@ func (c *client) own(ctx context.Context, h header, b []byte) (done bool, err er
 		return true, c.apiVersions(ctx, h, b)
 	}
 	answer, ok := looked[kmsg.Key(h.key)]
-	if !ok || c.server.lent || c.server.led.empty() && c.consumer == nil {
+	if !ok || c.server.lent || c.server.led.empty() && c.consumer == nil && c.server.coming == nil {
 		return false, nil
 	}
 	if h.version > kmsg.RequestForKey(h.key).MaxVersion() { // ApiVersions offered none such

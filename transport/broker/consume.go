@@ -52,6 +52,7 @@ func (c *client) consume(ctx context.Context, h header, b []byte) error {
 		return c.reply(h, resp, h.version)
 	}
 	parts := c.consumer.turn()
+	c.server.begun(ctx, parts)
 	for n := range parts {
 		if led := c.server.led.find(parts[n].fetchKey); led != nil && parts[n].ask.CurrentLeaderEpoch == led.Epoch() {
 			parts[n].ask.CurrentLeaderEpoch = -1 // the real broker may hear of it later than the client

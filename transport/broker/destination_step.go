@@ -249,15 +249,18 @@ func (d *Destination) closeAll(why error) {
 
 // coming reports that a partition is one of ours that we may be elected for at any moment, or
 // have been: its followers need not go away.
-func (d *Destination) coming(k fetchKey) bool {
+func (d *Destination) coming(k fetchKey) (soon, elected bool) {
 	image, us := d.m.log.Image(), d.m.party()
 	topic, ok := image.Topic(k.topic)
 	if k.topic.IsZero() {
 		topic, ok = image.TopicNamed(k.name)
 	}
 	if !ok || !d.own.has(topic.Name) {
-		return false
+		return false, false
 	}
 	p, ok := image.Partition(metalog.PartitionID{Topic: topic.ID, Partition: k.partition})
-	return ok && slices.Contains(p.Replicas, us.Broker) && (p.Leader < 0 || us.own(p.Leader))
+	if !ok || !slices.Contains(p.Replicas, us.Broker) {
+		return false, false
+	}
+	return p.Leader < 0 || us.own(p.Leader), p.Leader == us.Broker
 }

@@ -190,7 +190,11 @@ const (
 
 // comes reports that a partition that we do not lead yet is worth waiting for.
 func (s *Server) comes(f *followed, now time.Time) bool {
-	if s.coming == nil || !s.coming(f.fetchKey) {
+	soon := false
+	if s.coming != nil {
+		soon, _ = s.coming(f.fetchKey)
+	}
+	if !soon {
 		f.awaited = time.Time{}
 		return false
 	}

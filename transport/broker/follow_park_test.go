@@ -357,7 +357,7 @@ func FuzzFollower(f *testing.F) {
 func TestFetchOfWhatComesIsHeld(t *testing.T) {
 	begin := func(t *testing.T) *parked {
 		server, addr := serveTest(t, startReal(t), ServerConfig{BrokerListener: "CLIENT"})
-		server.coming = func(k fetchKey) bool { return k.topic == cluster.TopicID{1} && k.partition == 0 }
+		server.coming = func(k fetchKey) (bool, bool) { return k.topic == cluster.TopicID{1} && k.partition == 0, false }
 		return &parked{T: t, server: server, addr: addr, conn: dialTest(t, addr)}
 	}
 	led := func(n int32) *lead.Partition {

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -37,12 +39,15 @@ func (c *client) listOffsets(ctx context.Context, h header, b []byte) error {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
-			name := cluster.Partition{Topic: t.Topic, Partition: t.Partitions[j].Partition}
-			if absent(t.Partitions[j].ErrorCode) && c.server.led.byName(name) != nil {
-				open[name] = &t.Partitions[j]
+			if absent(t.Partitions[j].ErrorCode) {
+				open[cluster.Partition{Topic: t.Topic, Partition: t.Partitions[j].Partition}] = &t.Partitions[j]
 			}
 		}
 	}
+	c.server.settled(ctx, slices.Collect(maps.Keys(open)))
+	maps.DeleteFunc(open, func(name cluster.Partition, _ *kmsg.ListOffsetsResponseTopicPartition) bool {
+		return c.server.led.byName(name) == nil
+	})
 	if len(open) == 0 {
 		return c.relay(answer.bytes)
 	}
@@ -219,12 +224,15 @@ func (c *client) epochEnds(ctx context.Context, h header, b []byte) error {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
-			name := cluster.Partition{Topic: t.Topic, Partition: t.Partitions[j].Partition}
-			if absent(t.Partitions[j].ErrorCode) && c.server.led.byName(name) != nil {
-				open[name] = &t.Partitions[j]
+			if absent(t.Partitions[j].ErrorCode) {
+				open[cluster.Partition{Topic: t.Topic, Partition: t.Partitions[j].Partition}] = &t.Partitions[j]
 			}
 		}
 	}
+	c.server.settled(ctx, slices.Collect(maps.Keys(open)))
+	maps.DeleteFunc(open, func(name cluster.Partition, _ *kmsg.OffsetForLeaderEpochResponseTopicPartition) bool {
+		return c.server.led.byName(name) == nil
+	})
 	if len(open) == 0 {
 		return c.relay(answer.bytes)
 	}

@@ -68,9 +68,11 @@ type Server struct {
 	answers  *budget // of real brokers' answers that have to be looked into
 	follower dialFollower
 
-	led      *registry             // what we lead
-	lent     bool                  // and only for a moment: it was, and will be, written to
-	coming   func(fetchKey) bool   // whether a partition may be ours to lead at any moment; nil: none
+	led  *registry // what we lead
+	lent bool      // and only for a moment: it was, and will be, written to
+	// coming: whether a partition may be ours to lead at any moment, and whether it is already.
+	// nil: none.
+	coming   func(fetchKey) (soon, elected bool)
 	worker   func() (digest, bool) // of which group we are, and whether we have the turn; nil: of none
 	sessions *fetchSessions
 	pieces   *elsewhere
