@@ -154,6 +154,8 @@ type reader struct {
 	mu   sync.Mutex
 	next map[int32]int64
 	last map[int32]time.Time
+	made map[int32]time.Time // when the last record was
+	from time.Time           // of calm
 	gap  time.Duration // the longest of a partition without a record, since calm
 	end  func()
 }
@@ -170,7 +172,7 @@ func read(t *testing.T, c *kafkatest.Cluster, topic string, partitions int32) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{t: t, next: make(map[int32]int64), last: make(map[int32]time.Time)}
+	r := &reader{t: t, next: make(map[int32]int64), last: make(map[int32]time.Time), made: make(map[int32]time.Time)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -197,7 +199,7 @@ func (r *reader) take(f kgo.Fetches) {
 		if last, ok := r.last[rec.Partition]; ok {
 			r.gap = max(r.gap, now.Sub(last))
 		}
-		r.last[rec.Partition] = now
+		r.last[rec.Partition], r.made[rec.Partition] = now, rec.Timestamp
 	})
 }
 
@@ -205,24 +207,20 @@ func (r *reader) take(f kgo.Fetches) {
 func (r *reader) calm() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gap = 0
+	r.gap, r.from = 0, time.Now()
 }
 
-// pause is the longest since, once n more records were read.
-func (r *reader) pause(n int64) time.Duration {
+// pause is the longest of a partition since calm, once each has brought a record that was
+// made half a second later.
+func (r *reader) pause(partitions int32) time.Duration {
 	r.t.Helper()
-	total := func() (s int64) {
+	kafkatest.Eventually(r.t, 30*time.Second, func(context.Context) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, at := range r.next {
-			s += at
-		}
-		return s
-	}
-	from := total()
-	kafkatest.Eventually(r.t, 30*time.Second, func(context.Context) error {
-		if now := total(); now < from+n {
-			return fmt.Errorf("%d records were read, %d before", now, from)
+		for p := range partitions {
+			if r.made[p].Before(r.from.Add(500 * time.Millisecond)) {
+				return fmt.Errorf("partition %d: the last record was made at %v, %v", p, r.made[p], r.next)
+			}
 		}
 		return nil
 	})
@@ -247,11 +245,12 @@ func TestJoinedStandby(t *testing.T) {
 			second := up("second")
 			ledBy(t, dst, topic, 130, 130, 131)
 			r := read(t, dst, topic, n)
-			r.pause(2000)
+			r.calm()
+			r.pause(n)
 
 			r.calm()
 			first.Kill()
-			t.Logf("killed: readers stood still for %v", r.pause(1000))
+			t.Logf("killed: readers stood still for %v", r.pause(n))
 			ledBy(t, dst, topic, 131, 131)
 			refused(t, dst, cluster.Partition{Topic: topic})
 
@@ -259,12 +258,13 @@ func TestJoinedStandby(t *testing.T) {
 			ledBy(t, dst, topic, 131, 130, 131)
 			r.calm()
 			second.Stop()
-			t.Logf("frozen: readers stood still for %v", r.pause(1000))
+			t.Logf("frozen: readers stood still for %v", r.pause(n))
 			refused(t, dst, cluster.Partition{Topic: topic})
 			second.Cont()
 			second.WaitLine(timeout(t, 30*time.Second), "superseded")
 			ledBy(t, dst, topic, 130, 130, 131)
-			r.pause(1000)
+			r.calm()
+			r.pause(n)
 			stop()
 			caughtUp(t, time.Minute, src, dst, topic)
 			equal(t, src, dst, topic, n)
