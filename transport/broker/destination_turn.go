@@ -39,10 +39,13 @@ func (d *Destination) hasTurn() bool {
 }
 
 // turnOf is whose turn it is: of those that lead something of ours the first; where nobody
-// does, of those that have it; and where nobody has, of all that stand by. It is pure.
-func turnOf(us int32, has bool, leading, standing []int32, words map[int32]word) int32 {
-	if len(leading) > 0 {
-		return slices.Min(leading)
+// does, of those that alone could; where there is nothing to be led, of those that have it; and
+// where nobody has, of all that stand by. It is pure.
+func turnOf(us int32, has bool, l leads, standing []int32, words map[int32]word) int32 {
+	for _, first := range [][]int32{l.brokers, l.down} {
+		if len(first) > 0 {
+			return slices.Min(first)
+		}
 	}
 	all := append(slices.Clone(standing), us)
 	having := slices.DeleteFunc(slices.Clone(all), func(id int32) bool { return id == us && !has || id != us && !words[id].turn })
@@ -55,11 +58,12 @@ func turnOf(us int32, has bool, leading, standing []int32, words map[int32]word)
 // leads is what brokers of our range lead of ours.
 type leads struct {
 	brokers []int32       // in the order of their ids
+	down    []int32       // those that would be elected for what nobody leads, and are fenced
 	after   map[int32]int // how many partitions we may be elected for when one of them goes
 }
 
 // leadsOf looks at topics. A partition that nobody leads for a moment counts for those that
-// live and may be elected. It is pure.
+// may be elected. It is pure.
 func leadsOf(us party, image metalog.Image, topics []string) leads {
 	l := leads{after: make(map[int32]int)}
 	for _, id := range partitionsOf(image, topics...) {
@@ -69,7 +73,9 @@ func leadsOf(us party, image metalog.Image, topics []string) leads {
 		}
 		by := []int32{p.Leader}
 		if p.Leader < 0 {
-			by = living(image, slices.DeleteFunc(slices.Concat(p.ISR, p.ELR), us.real))
+			able := slices.DeleteFunc(slices.Concat(p.ISR, p.ELR), us.real)
+			by = living(image, able)
+			l.down = append(l.down, slices.DeleteFunc(able, func(r int32) bool { return slices.Contains(by, r) })...)
 		}
 		for _, r := range by {
 			if us.real(r) {
@@ -84,6 +90,8 @@ func leadsOf(us party, image metalog.Image, topics []string) leads {
 		}
 	}
 	slices.Sort(l.brokers)
+	slices.Sort(l.down)
+	l.down = slices.Compact(l.down)
 	return l
 }
 
@@ -126,7 +134,7 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	if image.Version != s.seen || !d.hasTurn() { // what is ours changes by itself as well
 		s.seen, s.leads = image.Version, leadsOf(us, image, d.own.names())
 	}
-	holder := turnOf(us.Broker, d.hasTurn(), s.leads.brokers, standing(image, words, now, d.cfg.Silence), words)
+	holder := turnOf(us.Broker, d.hasTurn(), s.leads, standing(image, words, now, d.cfg.Silence), words)
 	switch {
 	case d.hasTurn() && holder != us.Broker:
 		return fmt.Errorf("%w: broker %d leads", cluster.ErrSuperseded, holder)
@@ -160,7 +168,7 @@ func (s *standby) begin(ctx context.Context) {
 		return // it is tried again
 	}
 	us, image := s.d.m.party(), s.d.m.log.Image()
-	if holder := turnOf(us.Broker, false, leadsOf(us, image, s.d.own.names()).brokers, nil, nil); holder == us.Broker {
+	if holder := turnOf(us.Broker, false, leadsOf(us, image, s.d.own.names()), nil, nil); holder == us.Broker {
 		s.d.cfg.Logger.Info("it is our turn", "broker", us.Broker)
 		close(s.d.turned)
 	}

@@ -31,9 +31,19 @@ func TestTurnOf(t *testing.T) {
 		{"we lead, and a lower one has come", 101, true, []int32{101}, []int32{100}, nil, 101},
 		{"two lead", 101, true, []int32{100, 101}, []int32{100}, nil, 100},
 	} {
-		if got := turnOf(tt.us, tt.has, tt.leading, tt.standing, tt.words); got != tt.want {
+		if got := turnOf(tt.us, tt.has, leads{brokers: tt.leading}, tt.standing, tt.words); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
+	}
+	down := leads{down: []int32{102}} // and nobody else can lead
+	if got := turnOf(102, true, down, []int32{100}, nil); got != 102 {
+		t.Errorf("fenced for a moment: %d has the turn", got)
+	}
+	if got := turnOf(100, false, down, nil, nil); got != 102 {
+		t.Errorf("another alone could lead, and is down: %d has the turn", got)
+	}
+	if down.brokers = []int32{101}; turnOf(100, false, down, nil, nil) != 101 {
+		t.Error("who leads some has the turn, whoever else is down")
 	}
 }
 
@@ -44,12 +54,12 @@ func TestLeadsOf(t *testing.T) {
 		p    metalog.Partition
 		want leads
 	}{
-		{"another leads, we are in sync", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 101}, leads{[]int32{101}, map[int32]int{101: 1}}},
-		{"another leads, we are not", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{101}, Leader: 101}, leads{[]int32{101}, map[int32]int{}}},
-		{"we lead", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 100}, leads{[]int32{100}, map[int32]int{}}},
-		{"a real one leads", metalog.Partition{Replicas: []int32{100, 1}, ISR: []int32{100, 1}, Leader: 1}, leads{nil, map[int32]int{}}},
-		{"its epoch is being raised", metalog.Partition{Replicas: []int32{100, 101, 1}, ELR: []int32{101}, Leader: -1}, leads{[]int32{101}, map[int32]int{}}},
-		{"who could lead is down", metalog.Partition{Replicas: []int32{5, 1}, ISR: []int32{5}, Leader: -1}, leads{nil, map[int32]int{}}},
+		{"another leads, we are in sync", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 101}, leads{brokers: []int32{101}, after: map[int32]int{101: 1}}},
+		{"another leads, we are not", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{101}, Leader: 101}, leads{brokers: []int32{101}, after: map[int32]int{}}},
+		{"we lead", metalog.Partition{Replicas: []int32{100, 101, 1}, ISR: []int32{100, 101}, Leader: 100}, leads{brokers: []int32{100}, after: map[int32]int{}}},
+		{"a real one leads", metalog.Partition{Replicas: []int32{100, 1}, ISR: []int32{100, 1}, Leader: 1}, leads{after: map[int32]int{}}},
+		{"its epoch is being raised", metalog.Partition{Replicas: []int32{100, 101, 1}, ELR: []int32{101}, Leader: -1}, leads{brokers: []int32{101}, after: map[int32]int{}}},
+		{"who could lead is down", metalog.Partition{Replicas: []int32{102, 101, 1}, ISR: []int32{102}, ELR: []int32{102}, Leader: -1}, leads{down: []int32{102}, after: map[int32]int{}}},
 	} {
 		i := (&model{Partition: tt.p}).image(t)
 		for _, topics := range [][]string{{"t"}, {"t", "gone"}} {
