@@ -156,7 +156,7 @@ type reader struct {
 	last map[int32]time.Time
 	made map[int32]time.Time // when the last record was
 	from time.Time           // of calm
-	gap  time.Duration // the longest of a partition without a record, since calm
+	gap  time.Duration       // the longest of a partition without a record, since calm
 	end  func()
 }
 
