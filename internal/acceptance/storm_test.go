@@ -213,6 +213,9 @@ func (s *storm) end() {
 	s.unwanted.end()
 	t.Logf("%d writes were tried, %d taken; %d topics of others created, %d were on us, %v at most",
 		s.intruders.tries.Load(), s.intruders.taken.Load(), s.neighbour.made, len(s.neighbour.onUs), s.neighbour.longOn)
+	if s.neighbour.longOn > 5*time.Second {
+		t.Errorf("topics of others were on us for %v: %v", s.neighbour.longOn, s.neighbour.onUs)
+	}
 	if s.intruders.tries.Load() == 0 || s.neighbour.made == 0 {
 		t.Error("nobody tried to write, or to create topics")
 	}
