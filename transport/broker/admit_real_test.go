@@ -217,8 +217,10 @@ func raw(t *testing.T, conn net.Conn, p *lead.Partition) (kmsg.FetchResponseTopi
 // several lifetimes of a login on one connection; who has no password, a wrong one, or a
 // right one without ClusterAction, gets no byte.
 func TestRealFollowersLogIn(t *testing.T) {
+	t.Parallel()
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
+			t.Parallel()
 			b := passwords(t, mechanism, 1)
 			us, p := b.start(t, 1)
 			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", b.at(us))
@@ -305,6 +307,7 @@ func TestRealJudgeDies(t *testing.T) {
 // certificate of nobody, of somebody else or of ourselves, though we have ClusterAction,
 // gets no byte.
 func TestRealFollowersWithCertificates(t *testing.T) {
+	t.Parallel()
 	b := certified(t)
 	us, p := b.start(t, 1)
 	as := func(certs ...tls.Certificate) (kmsg.FetchResponseTopicPartition, error) {

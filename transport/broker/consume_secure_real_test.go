@@ -20,6 +20,7 @@ import (
 // reads, who may not gets nothing, and who may not even write is told that, not
 // that it is a mirror.
 func TestRealConsumersSecure(t *testing.T) {
+	t.Parallel()
 	k := locked(t)
 	admin := k.Client(t)
 	allow(t, admin, "mirror", "", kmsg.ACLOperationDescribe, kmsg.ACLOperationAlter, kmsg.ACLOperationClusterAction)

@@ -18,6 +18,7 @@ import (
 // topics, are enough to create and hand back; adopting needs Describe, and
 // what topics leave to the cluster's defaults DescribeConfigs. Errors say so.
 func TestRealControlPermissions(t *testing.T) {
+	t.Parallel()
 	k := locked(t)
 	admin := k.Client(t)
 	allow(t, admin, "mirror", "", kmsg.ACLOperationDescribe, kmsg.ACLOperationAlter, kmsg.ACLOperationClusterAction)

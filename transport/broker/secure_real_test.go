@@ -69,6 +69,7 @@ func allow(t *testing.T, cl *kgo.Client, user string, topic string, operations .
 // permissions are enough and each is needed; clients get through us exactly what
 // the real broker gives them.
 func TestRealSecure(t *testing.T) {
+	t.Parallel()
 	k := locked(t)
 	admin := k.Client(t)
 	k.CreateTopic(t, "open", 1, 1, nil)
