@@ -248,7 +248,7 @@ func (d *Destination) ID(ctx context.Context) (string, error) { return d.cfg.Adm
 // which give them, learn of it a moment later than we do.
 func (d *Destination) Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error) {
 	for deadline := time.Now().Add(lagging); ; {
-		b, err := d.cfg.Admin.Read(ctx, p, offset, maxBytes)
+		b, err := d.readOnce(ctx, p, offset, maxBytes)
 		if err != nil || len(b) > 0 || !time.Now().Before(deadline) {
 			return b, err
 		}
@@ -257,6 +257,21 @@ func (d *Destination) Read(ctx context.Context, p cluster.Partition, offset int6
 		}
 		pause(ctx, stepLook)
 	}
+}
+
+// readOnce asks a real replica of what we lead. A client would ask us, or, as long as brokers
+// have not heard of our election, who led before, and may hang.
+func (d *Destination) readOnce(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error) {
+	if led, s, ok := d.leading(p); ok {
+		topic, _ := led.ID()
+		for _, replica := range holders(s, offset) {
+			b, _, err := d.server.read(ctx, replica, lackingPiece{topic: topic, name: p, offset: offset, max: maxBytes})
+			if err == nil {
+				return whole(b, offset, s.HighWatermark), nil
+			}
+		}
+	}
+	return d.cfg.Admin.Read(ctx, p, offset, maxBytes)
 }
 
 // lagging is how long a replica may take to learn of the high watermark.
@@ -308,10 +323,16 @@ func (d *Destination) Offsets(ctx context.Context, partitions []cluster.Partitio
 // state is how a partition stands that we lead; false where we do not, or do not know
 // yet.
 func (d *Destination) state(p cluster.Partition) (lead.State, bool) {
+	_, s, ok := d.leading(p)
+	return s, ok
+}
+
+// leading is state with the partition itself.
+func (d *Destination) leading(p cluster.Partition) (*lead.Partition, lead.State, bool) {
 	led := d.server.led.byName(p)
 	if led == nil {
-		return lead.State{}, false
+		return nil, lead.State{}, false
 	}
 	s := led.State()
-	return s, s.Phase == lead.Leading
+	return led, s, s.Phase == lead.Leading
 }
