@@ -197,7 +197,11 @@ func (s *storm) blow(n int, b blow) {
 	}
 	s.t.Logf("%d: %v, led by %d and then by %d, took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
 		n+1, b, was, s.lead(), over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
-	if limit := blows[b.kind].limit; limit > 0 && still > limit+s.written.longest() {
+	limit := blows[b.kind].limit
+	if !long() {
+		limit *= 3 // other packages' clusters run beside this one
+	}
+	if limit > 0 && still > limit+s.written.longest() {
 		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still, limit)
 	}
 }
@@ -213,7 +217,7 @@ func (s *storm) end() {
 	s.unwanted.end()
 	t.Logf("%d writes were tried, %d taken; %d topics of others created, %d were on us, %v at most",
 		s.intruders.tries.Load(), s.intruders.taken.Load(), s.neighbour.made, len(s.neighbour.onUs), s.neighbour.longOn)
-	if s.neighbour.longOn > 5*time.Second {
+	if limit := 5 * time.Second; s.neighbour.longOn > limit && (long() || s.neighbour.longOn > 3*limit) {
 		t.Errorf("topics of others were on us for %v: %v", s.neighbour.longOn, s.neighbour.onUs)
 	}
 	if s.intruders.tries.Load() == 0 || s.neighbour.made == 0 {
