@@ -96,17 +96,21 @@ func TestReaderFollows(t *testing.T) {
 			if p, _ := image.Partition(part(0)); p.Leader != 2 || p.LeaderEpoch != 4 {
 				t.Errorf("partition %+v", p)
 			}
-			began, fetches := time.Now(), q.Fetches()
-			q.AppendUncommitted(newTopic(3))
-			q.AppendUncommitted(newTopic(4))
-			waitFetches(t, q, fetches+2)
-			if hasTopic("t3")(r.Image()) {
-				t.Error("shows what is not committed")
+			fastest := patience
+			for n := byte(3); n < 6; n++ { // on a busy machine one may take long
+				name, fetches := fmt.Sprint("t", n), q.Fetches()
+				q.AppendUncommitted(newTopic(n))
+				waitFetches(t, q, fetches+1)
+				if hasTopic(name)(r.Image()) {
+					t.Error("shows what is not committed")
+				}
+				began := time.Now()
+				q.Commit()
+				waitFor(t, r, "after the commit", hasTopic(name))
+				fastest = min(fastest, time.Since(began))
 			}
-			q.Commit()
-			waitFor(t, r, "after the commit", hasTopic("t4"))
-			if took := time.Since(began); took > 400*time.Millisecond {
-				t.Errorf("%v until committed records were there: waited for the fetch to end", took)
+			if fastest > 400*time.Millisecond {
+				t.Errorf("at best %v until committed records were there: waited for the fetch to end", fastest)
 			}
 		})
 	}
