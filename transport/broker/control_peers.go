@@ -5,9 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/clustermirror/mirror/internal/metalog"
 )
+
+// maxMoment is how long places are asked for among the replicas. The others are cordoned
+// again with their own next heartbeat, after which no answer can be good, while what is
+// created meanwhile may be placed on us.
+const maxMoment = time.Second
 
 // welcome makes other workers of ours replicas in sync of partitions that we lead, so that
 // the controller elects one of them when we are gone. It gives the reasons of those that
@@ -25,7 +31,9 @@ func (c *control) welcome(ctx context.Context, ids []metalog.PartitionID, peers 
 	}
 	if len(lacking) > 0 {
 		err := c.uncordoned(ctx, func() error {
-			maps.Copy(failed, c.drive(ctx, lacking, func(us party, i metalog.Image, id metalog.PartitionID) act { return decideAdd(us, i, id, peers) }))
+			moment, cancel := context.WithTimeout(ctx, maxMoment)
+			defer cancel()
+			maps.Copy(failed, c.drive(moment, lacking, func(us party, i metalog.Image, id metalog.PartitionID) act { return decideAdd(us, i, id, peers) }))
 			return nil
 		}, peers...)
 		for _, id := range lacking {
