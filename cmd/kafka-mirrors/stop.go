@@ -113,29 +113,28 @@ func (f *stopFlags) stop(ctx context.Context, store coordinator.Store, filter *t
 	if _, err := store.SaveIntents(ctx, f.name, wishes); err != nil {
 		return err
 	}
-	return f.await(ctx, store, parts, out)
+	return f.await(ctx, store, records, parts, out)
 }
 
-// await waits until no partition of topics is anything but stopped.
-func (f *stopFlags) await(ctx context.Context, store coordinator.Store, parts map[string]int, out io.Writer) error {
+// await waits until no partition of topics is anything but stopped. records are how they
+// stood at first.
+func (f *stopFlags) await(ctx context.Context, store coordinator.Store, records []coordinator.Record, parts map[string]int, out io.Writer) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	left := notStopped(records, parts)
 	for told := make(map[string]bool); ; {
-		records, err := store.Load(ctx, f.name)
-		left := make(map[string]coordinator.Record)
-		for _, r := range records {
-			if r.State != coordinator.StateStopped && parts[r.Partition.Topic] > 0 {
-				left[r.Partition.Topic] = r
+		now, err := store.Load(ctx, f.name)
+		if err == nil {
+			left = notStopped(now, parts)
+			for _, topic := range slices.Sorted(maps.Keys(parts)) {
+				if _, open := left[topic]; !open && !told[topic] {
+					told[topic] = true
+					fmt.Fprintf(out, "%s: stopped, %d partitions\n", printable(topic), parts[topic])
+				}
 			}
-		}
-		for _, topic := range slices.Sorted(maps.Keys(parts)) {
-			if _, open := left[topic]; err == nil && !open && !told[topic] {
-				told[topic] = true
-				fmt.Fprintf(out, "%s: stopped, %d partitions\n", printable(topic), parts[topic])
+			if len(left) == 0 {
+				return nil
 			}
-		}
-		if err == nil && len(left) == 0 {
-			return nil
 		}
 		select {
 		case <-tick.C:
@@ -143,6 +142,17 @@ func (f *stopFlags) await(ctx context.Context, store coordinator.Store, parts ma
 			return errors.Join(append(unstopped(left), err, errors.New("the wish is stored: a run of the mirror with --state kafka goes on with it, now or later"))...)
 		}
 	}
+}
+
+// notStopped is one partition of each of the topics that are not stopped whole.
+func notStopped(records []coordinator.Record, parts map[string]int) map[string]coordinator.Record {
+	left := make(map[string]coordinator.Record)
+	for _, r := range records {
+		if r.State != coordinator.StateStopped && parts[r.Partition.Topic] > 0 {
+			left[r.Partition.Topic] = r
+		}
+	}
+	return left
 }
 
 // unstopped says how topics stand.

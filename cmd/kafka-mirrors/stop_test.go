@@ -1,10 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/topics"
 )
 
 // TestStop: another process has the run stop its topics, some of them or all, and what no run
@@ -36,10 +45,44 @@ func TestStopUnfollowed(t *testing.T) {
 	c := start(t, 0, run...)
 	consume(t, b, "orders", 0, 40)
 	c.stop(t)
-	says(t, exitFailed, []string{"stop", "--name", "a-to-b", "--destination", b, "--timeout", "1s"}, "orders-0 is MIRRORING", "the wish is stored")
+	says(t, exitFailed, []string{"stop", "--name", "a-to-b", "--destination", b, "--timeout", "2s"}, "orders-0 is MIRRORING", "the wish is stored")
 	c = start(t, 0, run...)
 	c.shows(t, "1 topic, 1 STOPPED")
 	c.stop(t)
+}
+
+// TestStopCannotLook: what is left is said as it stood at first when the store answers no more.
+func TestStopCannotLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := coordinator.NewMemory()
+		r := coordinator.Record{Partition: cluster.Partition{Topic: "orders"}, State: coordinator.StateMirroring, OwnerEpoch: 1, StateEpoch: 1}
+		if err := errors.Join(store.Save(t.Context(), "m", []coordinator.Record{r})...); err != nil {
+			t.Fatal(err)
+		}
+		loads := 0
+		store.SetFault(func(op string, _ coordinator.Record) error {
+			if op != "load" {
+				return nil
+			}
+			if loads++; loads > 1 {
+				return errors.New("the store is away")
+			}
+			return nil
+		})
+		filter, err := topics.NewFilter([]string{".*"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f := &stopFlags{name: "m"}
+		err = f.stop(ctx, store, filter, io.Discard)
+		for _, want := range []string{"orders-0 is MIRRORING", "the wish is stored"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q is not in: %v", want, err)
+			}
+		}
+	})
 }
 
 func TestStopFlags(t *testing.T) {
