@@ -210,6 +210,19 @@ func (r *reader) calm() {
 	r.gap, r.from = 0, time.Now()
 }
 
+// stoodStill fails at five times the second that the death of a worker may cost readers,
+// and later where other packages' clusters run beside this one.
+func stoodStill(t *testing.T, event string, pause time.Duration) {
+	t.Helper()
+	limit := 5 * time.Second
+	if !long() {
+		limit *= 3
+	}
+	if t.Logf("%s: readers stood still for %v", event, pause); pause > limit {
+		t.Errorf("%s: readers stood still for %v, want at most %v", event, pause, limit)
+	}
+}
+
 // pause is the longest of a partition since calm, once each has brought a record that was
 // made half a second later.
 func (r *reader) pause(partitions int32) time.Duration {
@@ -250,7 +263,7 @@ func TestJoinedStandby(t *testing.T) {
 
 			r.calm()
 			first.Kill()
-			t.Logf("killed: readers stood still for %v", r.pause(n))
+			stoodStill(t, "killed", r.pause(n))
 			ledBy(t, dst, topic, 131, 131)
 			refused(t, dst, cluster.Partition{Topic: topic})
 
@@ -258,7 +271,7 @@ func TestJoinedStandby(t *testing.T) {
 			ledBy(t, dst, topic, 131, 130, 131)
 			r.calm()
 			second.Stop()
-			t.Logf("frozen: readers stood still for %v", r.pause(n))
+			stoodStill(t, "frozen", r.pause(n))
 			refused(t, dst, cluster.Partition{Topic: topic})
 			second.Cont()
 			second.WaitLine(timeout(t, 30*time.Second), "superseded")
