@@ -16,6 +16,7 @@ import (
 type abilities struct {
 	fencer    fetcher.Fencer
 	raiser    fetcher.EpochRaiser
+	stamper   fetcher.EpochStamper
 	aborter   fetcher.Aborter
 	guard     fetcher.ProducerGuard
 	rebuilder fetcher.Rebuilder
@@ -27,6 +28,7 @@ type abilities struct {
 func look(source Source, destination Destination, opts Options) (a abilities) {
 	a.fencer, _ = destination.(fetcher.Fencer)
 	a.raiser, _ = destination.(fetcher.EpochRaiser)
+	a.stamper, _ = destination.(fetcher.EpochStamper)
 	a.aborter, _ = destination.(fetcher.Aborter)
 	a.guard, _ = destination.(fetcher.ProducerGuard)
 	a.rebuilder, _ = destination.(fetcher.Rebuilder)

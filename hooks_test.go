@@ -22,6 +22,7 @@ type hooked struct {
 	ends    func(ss []fetcher.Stretch)                           // before Ends is answered
 	startAt func(ctx context.Context, p cluster.Partition) error // what StartAt does
 	fills   func(p cluster.Partition) (fetcher.Filling, bool)    // nil: nothing is being filled
+	traits  fetcher.Traits
 
 	members sync.Map // cluster.Partition: in a fetch session
 }
@@ -51,6 +52,8 @@ func (h *hooked) Ends(ctx context.Context, ss []fetcher.Stretch) ([]fetcher.End,
 func (h *hooked) StartAt(ctx context.Context, s fetcher.Stretch, _ int64, _ func(int64)) error {
 	return h.startAt(ctx, s.Partition)
 }
+
+func (h *hooked) Traits() fetcher.Traits { return h.traits }
 
 func (h *hooked) Filling(p cluster.Partition) (fetcher.Filling, bool) {
 	if h.fills == nil {

@@ -43,6 +43,8 @@ type Status struct {
 	Filled  int64 `json:"filled,omitempty"`
 	Filling int   `json:"filling,omitempty"`
 	Held    int   `json:"held,omitempty"`
+	// Stamped counts the partitions with EpochsOfDestination.
+	Stamped int `json:"stamped,omitempty"`
 
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
@@ -97,6 +99,9 @@ func (m *Mirror) Status() Status {
 		}
 		if p.Held != nil {
 			s.Held++
+		}
+		if p.Epochs == EpochsOfDestination {
+			s.Stamped++
 		}
 	}
 	slices.SortFunc(details, func(a, b PartitionStatus) int {

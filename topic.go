@@ -59,11 +59,25 @@ type PartitionStatus struct {
 	// none does. Lag counts what is behind it.
 	Held *fetcher.Held `json:"held,omitempty"`
 
+	// Epochs says whose leader epochs the batches get that are copied now, where the
+	// destination's log can keep the source's; empty where it cannot, and while it is not
+	// known. Those that are there already keep what they have.
+	Epochs Epochs `json:"epochs,omitempty"`
+
 	LastAppend   *time.Time        `json:"lastAppend,omitempty"`
 	NewestRecord *time.Time        `json:"newestRecord,omitempty"` // timestamp of the newest record copied
 	Position     *cluster.Position `json:"position,omitempty"`     // where the last stretch stopped
 	Alignment    string            `json:"alignment,omitempty"`    // how the common end of the logs was found
 }
+
+// Epochs names whose leader epochs stand in a destination's log.
+type Epochs string
+
+// Whose they are.
+const (
+	EpochsOfSource      Epochs = "source"
+	EpochsOfDestination Epochs = "destination" // it could not be raised above the source's
+)
 
 // Topics are the topics of the mirror that are known by now, by name.
 func (m *Mirror) Topics() []Topic {
@@ -123,6 +137,7 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		Skipped: g.Skipped.Load(), Truncated: g.Truncated.Load(), Filled: g.Filled.Load(),
 		RetryAt: moment(s.RetryAt), LastAppend: millis(g.Landed.Load()), NewestRecord: millis(g.Newest.Load()),
 	}
+	out.Epochs = m.epochs(s.Partition)
 	if out.Filling = m.filling(s); out.Filling != nil {
 		out.DestinationEnd = max(out.DestinationEnd, out.Filling.At)
 	}
@@ -140,6 +155,23 @@ func (m *Mirror) partition(s coordinator.Snapshot) PartitionStatus {
 		out.Held = g.Held()
 	}
 	return out
+}
+
+// epochs is whose leader epochs a partition's batches get.
+func (m *Mirror) epochs(p cluster.Partition) Epochs {
+	if !m.traits.KeepsEpochs {
+		return ""
+	}
+	if m.can.stamper == nil {
+		return EpochsOfSource
+	}
+	switch stamps, known := m.can.stamper.Stamps(p); {
+	case !known:
+		return ""
+	case stamps:
+		return EpochsOfDestination
+	}
+	return EpochsOfSource
 }
 
 // longFilling is the least that is shown as a partition's Filling.

@@ -313,6 +313,15 @@ type EpochRaiser interface {
 	RaiseEpochs(ctx context.Context, raises []EpochRaise) []error
 }
 
+// EpochStamper is the optional ability of a destination with KeepsEpochs to write its own
+// leader epochs into the batches of some partitions all the same.
+type EpochStamper interface {
+	// Stamps reports that a partition's batches get the destination's leader epoch in place
+	// of the source's; known is false while nothing could be appended to it. It does not
+	// wait for the cluster, and is safe for concurrent use.
+	Stamps(p cluster.Partition) (stamps, known bool)
+}
+
 // EpochRaise is a leader epoch that a destination partition is to reach.
 type EpochRaise struct {
 	Partition cluster.Partition

@@ -27,7 +27,16 @@ func statusLine(now, before mirror.Status) string {
 		bytesPerSecond = max(0, float64(now.Bytes-before.Bytes)/d)
 	}
 	return fmt.Sprintf("%s: %s | lag %s records | %s MB/s, %s records/s | %s", now.Mirror, health(now),
-		thousands(now.Lag), megabytes(bytesPerSecond), thousands(int64(perSecond+0.5)), states(now)+losses(now))
+		thousands(now.Lag), megabytes(bytesPerSecond), thousands(int64(perSecond+0.5)), states(now)+stamped(now)+losses(now))
+}
+
+// stamped counts the partitions whose log gets other leader epochs than the source's: ""
+// where there are none.
+func stamped(s mirror.Status) string {
+	if s.Stamped == 0 {
+		return ""
+	}
+	return " | " + thousands(int64(s.Stamped)) + " with own epochs"
 }
 
 // losses are the offsets that the destination lacks or has lost: "" where there are none.
@@ -68,7 +77,7 @@ func states(s mirror.Status) string {
 // totals is the last line of a mirror.
 func totals(s mirror.Status, ran time.Duration) string {
 	return fmt.Sprintf("%s: stopped after %v | %s, %s MB copied | lag %s records | %s", s.Mirror, ran.Round(time.Second),
-		plural(s.Records, "record"), megabytes(float64(s.Bytes)), thousands(s.Lag), states(s)+losses(s))
+		plural(s.Records, "record"), megabytes(float64(s.Bytes)), thousands(s.Lag), states(s)+stamped(s)+losses(s))
 }
 
 // problems are what is wrong, the worst first, one line each, at most

@@ -79,6 +79,8 @@ dr: starting | lag 0 records | 0.00 MB/s, 0 records/s | 0 topics`},
 dr: ok | lag 1,234,567 records | 50.0 MB/s, 500,000 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED`},
 		{"losses", lossy(10, 5, 1200), mirror.Status{}, 200, `
 dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED | 5 skipped | 1,200 truncated`},
+		{"own epochs", ownEpochs(10, 1100), mirror.Status{}, 200, `
+dr: ok | lag 1,234,567 records | 0.00 MB/s, 0 records/s | 2 topics, 1,199 MIRRORING, 1 PAUSED | 1,100 with own epochs`},
 		{"cut to the width", healthy(12, 1_000_500), healthy(10, 500), 40, `
 dr: ok | lag 1,234,567 records | 50.0 …`},
 		{"problems", sick(), mirror.Status{}, 200, `
@@ -133,6 +135,13 @@ func TestProblemsBeyondWorst(t *testing.T) {
 func lossy(seconds float64, skipped, truncated int64) mirror.Status {
 	s := healthy(seconds, 0)
 	s.Skipped, s.Truncated = skipped, truncated
+	return s
+}
+
+// ownEpochs has partitions whose log does not get the source's leader epochs.
+func ownEpochs(seconds float64, stamped int) mirror.Status {
+	s := healthy(seconds, 0)
+	s.Stamped = stamped
 	return s
 }
 

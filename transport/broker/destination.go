@@ -141,6 +141,7 @@ var (
 	_ fetcher.Starter       = (*Destination)(nil)
 	_ fetcher.Fencer        = (*Destination)(nil)
 	_ fetcher.EpochRaiser   = (*Destination)(nil)
+	_ fetcher.EpochStamper  = (*Destination)(nil)
 	_ fetcher.Aborter       = (*Destination)(nil)
 	_ fetcher.ProducerGuard = (*Destination)(nil)
 	_ topics.Sink           = (*Destination)(nil)

@@ -63,6 +63,17 @@ func (h *holding) tooFar(distance, budget int32) bool {
 	return h.stamp != keeps
 }
 
+// Stamps reports whether a partition's batches have our leader epoch; known while we lead it.
+func (d *Destination) Stamps(p cluster.Partition) (stamps, known bool) {
+	h := d.known(p)
+	if h == nil {
+		return false, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.led != nil && h.stamp != keeps, h.led != nil
+}
+
 func (d *Destination) byID(id metalog.PartitionID) *holding {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -160,15 +160,25 @@ func TestCaughtUp(t *testing.T) {
 // budget; those that are below the log's are ours from then on.
 func TestWhoseEpochs(t *testing.T) {
 	l := newLone(t, -1)
+	shows := func(stamps, known bool) {
+		t.Helper()
+		if s, k := l.Stamps(l.p); s != stamps || k != known {
+			t.Errorf("stamps %v, known %v; want %v, %v", s, k, stamps, known)
+		}
+	}
 	if l.h.tooFar(20, 20) || l.h.stamp != keeps {
 		t.Error("within the budget")
 	}
+	shows(false, true)
 	if !l.h.tooFar(21, 20) || l.h.stamp != willStamp {
 		t.Error("beyond the budget")
 	}
+	shows(true, true)
 	if !l.h.tooFar(1, 20) {
 		t.Error("it was decided before")
 	}
+	l.closeAll(cluster.ErrUnavailable)
+	shows(false, false)
 	for _, c := range []struct {
 		name    string
 		written int32
