@@ -28,8 +28,6 @@ type catalog struct {
 	missing []string
 	source  string // cluster ids, pinned at first contact
 	dest    string
-	synced  time.Time
-	syncErr error
 	loaded  chan struct{} // closed when the topics on record are in
 }
 
@@ -157,7 +155,7 @@ func (c *catalog) note(t cluster.Topic) (changed bool) {
 func (c *catalog) seen(res topics.Result, at time.Time, apart time.Duration) (gone []cluster.Topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused, c.missing, c.synced, c.syncErr = res.Refused, res.Missing, at, nil
+	c.refused, c.missing = res.Refused, res.Missing
 	there := map[string]bool{}
 	for _, t := range res.Ready {
 		there[t.Name] = true
@@ -202,12 +200,6 @@ func (c *catalog) pick(entries []string) (known, unknown []string, err error) {
 		}
 	}
 	return known, unknown, err
-}
-
-func (c *catalog) failed(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.syncErr = err
 }
 
 // stop excludes names, and keeps entries to be looked for at the destination.

@@ -36,6 +36,9 @@ type Events struct {
 	Aborted func(AbortedEvent)
 	// Topic: a topic was created at the destination, has grown there, or is refused.
 	Topic func(TopicEvent)
+	// Sync: a round of one kind of metadata did something, began to fail (or fails for
+	// another reason), or succeeds again.
+	Sync func(SyncEvent)
 	// Groups: committed offsets were copied.
 	Groups func(GroupsEvent)
 }
@@ -101,6 +104,14 @@ type TopicEvent struct {
 	Topic  string
 	Grown  bool
 	Err    error
+}
+
+// SyncEvent is the outcome of a round of one kind of metadata.
+type SyncEvent struct {
+	Mirror string
+	Kind   string           // SyncTopics and so on
+	Done   map[string]int64 // what was done, by words of the kind; without what was not
+	Err    error            // why the round failed
 }
 
 // GroupsEvent is a copy of committed offsets.

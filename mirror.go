@@ -73,11 +73,11 @@ type Mirror struct {
 	aligning   underWay // or being cut
 	rebuilding underWay // by topic, as partition -1
 	fetching   fetching
-	nameless   sync.Once     // a source without topic ids was warned of
-	grounds    sync.Map      // of cluster.Partition: the cluster.TopicID of the destination's topic whose log is known
-	compared   sync.Map      // of cluster.Partition: its logs were compared, and are to be fetched next
-	going      sync.Map      // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
-	kick       chan struct{} // asks for a sync of topics now
+	nameless   sync.Once // a source without topic ids was warned of
+	grounds    sync.Map  // of cluster.Partition: the cluster.TopicID of the destination's topic whose log is known
+	compared   sync.Map  // of cluster.Partition: its logs were compared, and are to be fetched next
+	going      sync.Map  // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
+	kinds      []*kind   // of metadata, that of topics first
 
 	waiting atomic.Bool   // it is another process's turn
 	lost    chan struct{} // capacity 1: a partition is another process's by now
@@ -104,7 +104,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	}
 	m := &Mirror{
 		name: name, source: source, destination: destination, opts: o,
-		events: newEventQueue(), kick: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		events: newEventQueue(), lost: make(chan struct{}, 1),
 	}
 	m.catalog.loaded = make(chan struct{})
 	m.catalog.filter, m.unclean = filters.topics, filters.unclean
@@ -113,6 +113,7 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.drain, m.stop = newGatherer(m.apart(m.drainAll)), newGatherer(m.apart(m.stopAll))
 	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
+	m.kinds = []*kind{newKind(SyncTopics, o.SyncInterval, m.syncTopics)}
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
 		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange, OnLoad: m.catalog.load, OnLost: m.onLost,
@@ -157,7 +158,9 @@ func (m *Mirror) work(ctx context.Context) error {
 	}
 	group.Go(func() error { return m.coord.Run(ctx) })
 	group.Go(func() error { return m.fetch.Run(ctx) })
-	group.Go(func() error { return m.syncLoop(ctx) })
+	for _, k := range m.kinds {
+		group.Go(func() error { return m.syncLoop(ctx, k) })
+	}
 	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop, m.cut, m.fence} {
 		group.Go(func() error { return g.run(ctx) })
 	}

@@ -65,6 +65,7 @@ func (m *Mirror) Resume(ctx context.Context, topics ...string) error {
 		return err
 	}
 	_, err = m.intend(ctx, "resume", known, coordinator.WantMirroring)
+	m.kickSync()
 	return err
 }
 
@@ -204,15 +205,13 @@ func (m *Mirror) firstSync(ctx context.Context) error {
 	tick := time.NewTicker(catchUpLook)
 	defer tick.Stop()
 	for {
-		m.catalog.mu.Lock()
-		synced, err := !m.catalog.synced.IsZero(), m.catalog.syncErr
-		m.catalog.mu.Unlock()
-		if synced {
+		topics := m.kind(SyncTopics).now()
+		if topics.Synced != nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("topics are not known yet: %w", ctx.Err()), err)
+			return errors.Join(fmt.Errorf("topics are not known yet: %w", ctx.Err()), topics.Err)
 		case <-tick.C:
 		}
 	}

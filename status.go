@@ -56,8 +56,33 @@ type Status struct {
 
 	Synced    *time.Time `json:"synced,omitempty"`    // last successful look for topics
 	SyncError string     `json:"syncError,omitempty"` // why the last look failed
+	// Syncs are the kinds of metadata that are kept in step, topics first.
+	Syncs []SyncStatus `json:"syncs,omitempty"`
 	// EventsDropped counts events that nobody was quick enough to take.
 	EventsDropped int64 `json:"eventsDropped,omitempty"`
+}
+
+// SyncStatus is how one kind of metadata fares. It is a value.
+type SyncStatus struct {
+	Kind string `json:"kind"` // SyncTopics and so on
+	// Synced is when a round last succeeded; nil before the first. Error is why the last
+	// one failed, empty when it did not, and Err the same for errors.Is.
+	Synced *time.Time `json:"synced,omitempty"`
+	Error  string     `json:"error,omitempty"`
+	Err    error      `json:"-"`
+
+	Rounds   int64 `json:"rounds"`             // by this process
+	Failures int   `json:"failures,omitempty"` // rounds in a row that have failed
+	// Idle says why there is nothing to do for this kind.
+	Idle string `json:"idle,omitempty"`
+
+	// Done counts what was done by this process, Seen what the last successful round
+	// found, by words of the kind.
+	Done map[string]int64 `json:"done,omitempty"`
+	Seen map[string]int64 `json:"seen,omitempty"`
+	// Refused are single ones that the last successful round could not bring in step, with
+	// the reason.
+	Refused map[string]string `json:"refused,omitempty"`
 }
 
 // Status shows the mirror as it is now. It never waits for a cluster.
@@ -65,10 +90,7 @@ func (m *Mirror) Status() Status {
 	s := Status{Mirror: m.name, Time: time.Now(), Running: m.running(), Standby: m.waiting.Load(), EventsDropped: m.events.dropped.Load()}
 	m.catalog.mu.Lock()
 	s.Source, s.Destination, s.Topics = m.catalog.source, m.catalog.dest, len(m.catalog.topics)
-	s.Missing, s.Synced = slices.Clone(m.catalog.missing), moment(m.catalog.synced)
-	if m.catalog.syncErr != nil {
-		s.SyncError = m.catalog.syncErr.Error()
-	}
+	s.Missing = slices.Clone(m.catalog.missing)
 	for name, err := range m.catalog.refused {
 		if s.Refused == nil {
 			s.Refused = map[string]string{}
@@ -77,6 +99,10 @@ func (m *Mirror) Status() Status {
 	}
 	m.catalog.mu.Unlock()
 
+	for _, k := range m.kinds {
+		s.Syncs = append(s.Syncs, k.now())
+	}
+	s.Synced, s.SyncError = s.Syncs[0].Synced, s.Syncs[0].Error
 	s.States = maps.Clone(m.coord.Counts())
 	all := m.coord.All()
 	s.Partitions = len(all)
@@ -132,7 +158,7 @@ func health(s Status) string {
 	switch {
 	case most >= 2 || len(s.Refused) > 0:
 		return "failed"
-	case most == 1 || s.SyncError != "" || len(s.Missing) > 0:
+	case most == 1 || len(s.Missing) > 0 || slices.ContainsFunc(s.Syncs, func(k SyncStatus) bool { return k.Error != "" || len(k.Refused) > 0 }):
 		return "troubled"
 	}
 	return "ok"

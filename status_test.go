@@ -144,6 +144,10 @@ func TestStatusJSON(t *testing.T) {
 			Alignment: "empty destination",
 		}},
 		Refused: map[string]string{"x": "reason"}, Missing: []string{"y"}, Synced: &when, SyncError: "z", EventsDropped: 17,
+		Syncs: []mirror.SyncStatus{{
+			Kind: mirror.SyncTopics, Synced: &when, Error: "z", Err: mirror.ErrTimeout, Rounds: 18, Failures: 19, Idle: "idle",
+			Done: map[string]int64{"created": 20}, Seen: map[string]int64{"matched": 21}, Refused: map[string]string{"x": "reason"},
+		}},
 	}
 	got, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
@@ -201,6 +205,25 @@ func TestStatusJSON(t *testing.T) {
  ],
  "synced": "2026-09-01T12:00:00Z",
  "syncError": "z",
+ "syncs": [
+  {
+   "kind": "topics",
+   "synced": "2026-09-01T12:00:00Z",
+   "error": "z",
+   "rounds": 18,
+   "failures": 19,
+   "idle": "idle",
+   "done": {
+    "created": 20
+   },
+   "seen": {
+    "matched": 21
+   },
+   "refused": {
+    "x": "reason"
+   }
+  }
+ ],
  "eventsDropped": 17
 }`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

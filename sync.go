@@ -7,69 +7,25 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/topics"
 )
 
-// syncLoop looks for topics at every interval, on request, and after a failure
-// soon again.
-func (m *Mirror) syncLoop(ctx context.Context) error {
-	pace := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(m.opts.RetryMin), backoff.WithMaxInterval(max(m.opts.SyncInterval, m.opts.RetryMin)),
-		backoff.WithMaxElapsedTime(0))
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.kick:
-		case <-timer.C:
-		}
-		again, err := m.syncOnce(ctx)
-		if errors.Is(err, ErrSameCluster) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			m.opts.Logger.Warn("topics not synced", "mirror", m.name, "err", err)
-			m.catalog.failed(err)
-		}
-		if err != nil || again {
-			timer.Reset(pace.NextBackOff())
-			continue
-		}
-		pace.Reset()
-		timer.Reset(m.opts.SyncInterval)
-	}
-}
-
-func (m *Mirror) kickSync() {
-	select {
-	case m.kick <- struct{}{}:
-	default:
-	}
-}
-
-// syncOnce does one round. again says that something is left to be tried soon.
-func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
+// syncTopics is one round of SyncTopics.
+func (m *Mirror) syncTopics(ctx context.Context) (out outcome, err error) {
 	stopErr := m.adoptStops(ctx)
 	m.restore(ctx, m.owed(coordinator.StateStopped), true) // a stop does not wait for it
 	if err := m.identify(ctx); err != nil {
-		return false, err
+		return outcome{}, err
 	}
 	fresh, err := m.fresh(ctx)
 	if err != nil {
-		return false, err
+		return outcome{}, err
 	}
 	res, err := topics.Syncer{Source: m.source, Destination: m.destination, Held: m.held}.Sync(ctx, m.filterNow())
 	if err != nil {
-		return false, err
+		return outcome{}, err
 	}
 	for _, name := range res.Created {
 		emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name})
@@ -89,10 +45,16 @@ func (m *Mirror) syncOnce(ctx context.Context) (again bool, err error) {
 		}
 	}
 	m.warnNameless(res.Ready)
-	m.admit(ctx, res.Ready, fresh)
+	if m.admit(ctx, res.Ready, fresh) {
+		m.kickOthers(SyncTopics)
+	}
 	m.watchTopics(res.There)
 	m.catalog.looked(fresh, res.Refused)
-	return len(res.Refused) > 0 || stopErr != nil, nil
+	return outcome{
+		again: len(res.Refused) > 0 || stopErr != nil, refused: res.Refused,
+		done: map[string]int64{"created": int64(len(res.Created)), "grown": int64(len(res.Grown))},
+		seen: map[string]int64{"matched": int64(len(res.Ready) + len(res.Refused)), "missing": int64(len(res.Missing))},
+	}, nil
 }
 
 func (m *Mirror) newlyRefused(name string, err error) bool {
@@ -167,12 +129,14 @@ func (m *Mirror) warnNameless(ready []cluster.Topic) {
 
 // admit begins what is wanted of topics that are new (fresh: those that do not count as
 // found later), and looks at the ends of
-// partitions that are not being copied, so that their lag shows too.
-func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic, fresh []string) {
+// partitions that are not being copied, so that their lag shows too. changed says that
+// topics were new, or others than they were.
+func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic, fresh []string) (changed bool) {
 	var idle, busy []cluster.Partition
 	for _, t := range ready {
 		later := m.catalog.later(t.Name, fresh)
 		if m.catalog.put(t) {
+			changed = true
 			desired, revision := coordinator.WantMirroring, int64(0)
 			if in, ok := m.coord.Intent(t.Name); ok {
 				desired, revision = in.Desired, in.Revision
@@ -194,6 +158,7 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic, fresh []strin
 		m.raiseAhead(ctx, low)
 	}
 	m.restore(ctx, m.owed(coordinator.StateMirroring), false)
+	return changed
 }
 
 // want posts what is wanted of every partition of a topic. A partition that

@@ -93,8 +93,10 @@ func problems(s mirror.Status, moments bool) []string {
 		}
 		lines = append(lines, printable(line))
 	}
-	if s.SyncError != "" {
-		add("topics: " + s.SyncError)
+	for _, k := range s.Syncs {
+		if k.Error != "" {
+			add(k.Kind + ": " + k.Error)
+		}
 	}
 	for _, p := range s.Worst {
 		if p.State == coordinator.StateFailed || p.Reason != "" {

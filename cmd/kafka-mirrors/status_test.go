@@ -42,7 +42,7 @@ func failedPartition(n int32, reason string, retryIn time.Duration) mirror.Parti
 // sick has everything that can be wrong.
 func sick() mirror.Status {
 	s := healthy(10, 0)
-	s.Health, s.SyncError = "failed", "source topics: no broker answers"
+	s.Health, s.Syncs = "failed", []mirror.SyncStatus{{Kind: mirror.SyncTopics, Error: "source topics: no broker answers"}}
 	s.States = map[coordinator.State]int{coordinator.StateFailed: 2, coordinator.StateMirroring: 3}
 	s.Worst = []mirror.PartitionStatus{
 		failedPartition(0, "the log\nhas diverged\x1b[2J", 0), failedPartition(7, "timeout", 8*time.Second),
