@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,7 +21,9 @@ type voyage struct {
 	topic string
 	parts int32
 	us    map[*kafkatest.Cluster]*member
-	cut   []cluster.Span // in the way that is under way
+	// groups is how long a stop may copy offsets of groups. Default: 2 s.
+	groups time.Duration
+	cut    []cluster.Span // in the way that is under way
 }
 
 // leg is one way of a voyage.
@@ -38,8 +41,11 @@ func (v *voyage) sail(name string, from, to *kafkatest.Cluster) *leg {
 	source := connect(v.t, from, func(c *kafka.Config) { c.Dial = l.network.Dial })
 	l.running = run(v.t, name, source, v.us[to].destination(), mirror.Options{
 		Topics: mirror.Topics{Include: []string{v.topic}}, Store: stateAt(v.t, to), Positions: stateAt(v.t, from),
-		GroupTimeout: 2 * time.Second,
-		Events:       mirror.Events{Truncated: func(e mirror.TruncatedEvent) { v.cut = append(v.cut, e.Span) }},
+		GroupTimeout: cmp.Or(v.groups, 2*time.Second),
+		Events: mirror.Events{
+			Truncated: func(e mirror.TruncatedEvent) { v.cut = append(v.cut, e.Span) },
+			Groups:    func(e mirror.GroupsEvent) { v.t.Logf("%s: offsets of groups: %+v, %v", name, e.Report, e.Err) },
+		},
 	})
 	complain(v.t, name, l.running)
 	if err := l.Start(timeout(v.t, time.Minute), v.topic); err != nil { // it was stopped the last time

@@ -224,8 +224,13 @@ func (b *background) intrudes(c *kafkatest.Cluster, all []cluster.Partition, us 
 
 // produceAt asks one broker to take a record, whoever leads.
 func produceAt(ctx context.Context, cl *kgo.Client, at int32, p cluster.Partition) (int64, error) {
+	return produceBatchAt(ctx, cl, at, p, batch.Spec{Records: []batch.Record{{Value: []byte("of others")}}})
+}
+
+// produceBatchAt asks one broker to take a batch. The client is one that names topics.
+func produceBatchAt(ctx context.Context, cl *kgo.Client, at int32, p cluster.Partition, b batch.Spec) (int64, error) {
 	part := kmsg.NewProduceRequestTopicPartition()
-	part.Partition, part.Records = p.Partition, batch.Encode(batch.Spec{Records: []batch.Record{{Value: []byte("of others")}}})
+	part.Partition, part.Records = p.Partition, batch.Encode(b)
 	topic := kmsg.NewProduceRequestTopic()
 	topic.Topic, topic.Partitions = p.Topic, append(topic.Partitions, part)
 	req := kmsg.NewPtrProduceRequest()

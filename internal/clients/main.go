@@ -1,7 +1,7 @@
-// Command clients reads a partition with a consumer of somebody else and prints
-// what an application would get from it, one record a line. It is a module of its
-// own, for tests only: none of these clients becomes a dependency of the library
-// by it.
+// Command clients reads with a consumer of somebody else and prints what an
+// application would get from it, one record a line: partitions up to an offset, or,
+// with -group, a topic as a member of a group until SIGTERM. It is a module of its own,
+// for tests only: none of these clients becomes a dependency of the library by it.
 package main
 
 import (
@@ -12,7 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -53,7 +55,12 @@ func run() error {
 	brokers := flag.String("brokers", "", "addresses, with commas between them")
 	wants := flag.String("read", "", "what to read: topic/partition/last offset, with commas between them")
 	patience := flag.Duration("patience", 20*time.Second, "how long a partition may take to be read")
+	group := flag.String("group", "", "read as a member of this group")
+	topic := flag.String("topic", "", "what the group reads")
 	flag.Parse()
+	if *group != "" {
+		return join(*name, membership{strings.Split(*brokers, ","), *group, *topic})
+	}
 	read := families[*name]
 	if read == nil {
 		return fmt.Errorf("no family %q", *name)
@@ -72,6 +79,19 @@ func run() error {
 		}
 	}
 	return out.Flush()
+}
+
+// join reads as a member of a group, and prints each record at once.
+func join(name string, in membership) error {
+	read := members[name]
+	if read == nil {
+		return fmt.Errorf("no family %q with groups", name)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	lines := json.NewEncoder(os.Stdout)
+	lines.SetEscapeHTML(false)
+	return read(ctx, in, func(r record) error { return lines.Encode(r) })
 }
 
 func parse(want string) (o order, err error) {

@@ -41,7 +41,7 @@ func runChild() (ran bool, code int) {
 	return true, 0
 }
 
-// Process is a child process of a test, mostly one that runs a function of [Child].
+// Process is a child process of a test: a function of [Child], or a program.
 // Safe for concurrent use.
 type Process struct {
 	t    testing.TB
@@ -64,6 +64,12 @@ func SpawnChild(t testing.TB, name string, args ...string) *Process {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), childVar+"="+name)
 	return spawn(t, cmd)
+}
+
+// Spawn starts a program. The process is killed when the test ends.
+func Spawn(t testing.TB, program string, args ...string) *Process {
+	t.Helper()
+	return spawn(t, exec.Command(program, args...))
 }
 
 // spawn starts a process that is killed when the test ends.

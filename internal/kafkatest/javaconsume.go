@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -67,15 +68,7 @@ func (c *core) javaArgs(r release, s ConsumeSpec) []string {
 
 // reader is the release whose console consumer is used, and the folder of its jars.
 func (c *core) reader(ctx context.Context) (release, string, error) {
-	if c.release.reader == "" {
-		return c.release, c.libs, nil
-	}
-	r := releases[c.release.reader]
-	libs, err := jars(ctx, c.release.reader)
-	if err != nil {
-		return r, "", err
-	}
-	return r, libs, os.WriteFile(filepath.Join(c.dir, r.logFile), []byte(r.logConfig), 0o644)
+	return c.programs(ctx, cmp.Or(c.release.reader, c.options.Version))
 }
 
 func (c *core) javaConsume(ctx context.Context, s ConsumeSpec, p *progress) ([]Line, error) {

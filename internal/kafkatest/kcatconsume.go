@@ -26,12 +26,8 @@ func (c *Cluster) KcatConsume(ctx context.Context, t testing.TB, s ConsumeSpec) 
 	if err := s.validate(); err != nil {
 		t.Fatal(err)
 	}
-	kcat, err := exec.LookPath("kcat")
-	if err != nil {
-		unavailable(t, fmt.Errorf("%w: kcat not found: %w", errUnavailable, err))
-	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(kcat, c.kcatArgs(s)...)
+	cmd := exec.Command(kcat(t), c.kcatArgs(s)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	p, err := startProcess(cmd)
 	if err != nil {
