@@ -17,6 +17,7 @@ type abilities struct {
 	fencer    fetcher.Fencer
 	raiser    fetcher.EpochRaiser
 	stamper   fetcher.EpochStamper
+	loser     fetcher.Loser
 	aborter   fetcher.Aborter
 	guard     fetcher.ProducerGuard
 	rebuilder fetcher.Rebuilder
@@ -29,6 +30,7 @@ func look(source Source, destination Destination, opts Options) (a abilities) {
 	a.fencer, _ = destination.(fetcher.Fencer)
 	a.raiser, _ = destination.(fetcher.EpochRaiser)
 	a.stamper, _ = destination.(fetcher.EpochStamper)
+	a.loser, _ = destination.(fetcher.Loser)
 	a.aborter, _ = destination.(fetcher.Aborter)
 	a.guard, _ = destination.(fetcher.ProducerGuard)
 	a.rebuilder, _ = destination.(fetcher.Rebuilder)

@@ -164,6 +164,7 @@ func (m *Mirror) work(ctx context.Context) error {
 	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop, m.cut, m.fence} {
 		group.Go(func() error { return g.run(ctx) })
 	}
+	group.Go(func() error { return m.watchLost(ctx) })
 	group.Go(func() error { return m.ahead.run(ctx) })
 	group.Go(func() error { return m.depart.run(ctx) })
 	return group.Wait()

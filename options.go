@@ -57,8 +57,9 @@ type Options struct {
 	// named and nothing cut.
 	UncleanRecovery []string
 	// DiscardLocalWrites lets a start after a stop cut what was written at the
-	// destination meanwhile, when no mirror the other way has taken it to the source.
-	// Default: refused.
+	// destination meanwhile, when no mirror the other way has taken it to the source; and
+	// what was written while others led a log that is being mirrored, where clients are
+	// kept out otherwise. Default: refused.
 	DiscardLocalWrites bool
 	// Scratch lets a mirror delete a destination log of which nothing tells how much
 	// is the source's, and copy everything anew. Default: refused.

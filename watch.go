@@ -48,6 +48,24 @@ func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	}
 }
 
+// watchLost has logs compared that have come into other hands.
+func (m *Mirror) watchLost(ctx context.Context) error {
+	if m.can.loser == nil {
+		return nil
+	}
+	for {
+		lost, err := m.can.loser.Lost(ctx)
+		if err != nil {
+			return nil // Run ends
+		}
+		for _, p := range lost {
+			if s, ok := m.coord.Snapshot(p); ok && s.State == coordinator.StateMirroring {
+				m.fail(p, fmt.Errorf("%w: %v: others have taken the destination's log", cluster.ErrUnavailable, p))
+			}
+		}
+	}
+}
+
 // unexplained gives the partitions whose destination ends elsewhere than this mirror
 // has been told of its appends: From is what it was told, To where the log ends.
 func (m *Mirror) unexplained(ctx context.Context, ps []cluster.Partition) map[cluster.Partition]cluster.Span {

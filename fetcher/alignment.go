@@ -107,6 +107,9 @@ func (j *alignment) position(ctx context.Context) (int64, error) {
 
 // parted decides about a log that is the source's only up to an offset.
 func (j *alignment) parted(ctx context.Context, common int64) error {
+	if j.fell() {
+		return j.partedHere(ctx, common)
+	}
 	position := j.own != nil || j.peer != nil
 	may := j.t.Policy.Unclean && (position || !j.end.Stopped || j.t.Policy.DiscardLocalWrites)
 	switch {

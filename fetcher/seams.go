@@ -328,6 +328,14 @@ type EpochRaise struct {
 	Epoch     int32
 }
 
+// Loser is the optional ability of a destination to say at once that a log has come into
+// other hands, which would show only when the source has something new.
+type Loser interface {
+	// Lost waits until logs with a stretch that goes on were taken from the destination, and
+	// gives each once. What they hold by then is to be compared.
+	Lost(ctx context.Context) ([]cluster.Partition, error)
+}
+
 // Aborter is the optional ability to end, at a stop, the transactions that the
 // source left open: nobody else would, and readers of committed records would wait
 // for ever.

@@ -18,7 +18,7 @@ const joinHelp = `Joining. With --join this process becomes a broker of the dest
 4.4 are tested) that holds no data and leads the mirror topics: their batches are the
 source's byte for byte, transactions, gaps and leader epochs included, tails are cut
 exactly, and nobody can write to them until they are stopped, also while this process
-is dead. The brokers reach it at the listener between brokers, the first
+is dead (unless --join-availability open lets real brokers take over). The brokers reach it at the listener between brokers, the first
 --join-listener; clients at those that follow. Whoever logs in there, brokers too, does
 so at a real broker, through us. Two such processes of one --name, with --state kafka and
 ids and ports of their own, stand by for each other: one mirrors, the other takes over
@@ -35,6 +35,7 @@ type joinFlags struct {
 	state       string
 	controllers []string
 	untested    bool
+	available   string // of a run
 
 	cert, key, clientCA string
 	controllersConfig   string
@@ -74,7 +75,7 @@ func (f *joinFlags) config() (broker.Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !f.on() {
-		if len(f.listeners) > 0 || f.bind != "" || len(f.controllers) > 0 || f.untested || f.cert+f.key+f.clientCA+f.controllersConfig != "" {
+		if len(f.listeners) > 0 || f.bind != "" || len(f.controllers) > 0 || f.untested || f.available != "" || f.cert+f.key+f.clientCA+f.controllersConfig != "" {
 			bad("--join-listener, --join-bind, --join-controllers and the like need --join")
 		}
 		return cfg, errors.Join(errs...)
@@ -100,9 +101,19 @@ func (f *joinFlags) config() (broker.Config, error) {
 		bad("--join-listener: --join needs that between brokers at least")
 	}
 	cfg.Controllers, cfg.Untested = slices.Clone(f.controllers), f.untested
+	if _, err := f.availability(); err != nil {
+		bad("--join-availability: %w", err)
+	}
 	_, err := f.secure(cfg.Listeners)
 	errs = append(errs, err, f.controllersAt(&cfg))
 	return cfg, errors.Join(errs...)
+}
+
+func (f *joinFlags) availability() (broker.Availability, error) {
+	if f.available == "" {
+		return broker.Strict, nil
+	}
+	return broker.ParseAvailability(f.available)
 }
 
 // parseListener reads NAME=PROTOCOL://host:port; without a name it is the protocol's, as

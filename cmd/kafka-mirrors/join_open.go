@@ -80,8 +80,10 @@ func (f *joinFlags) open(mirror string, admin *kafka.Cluster, reached kafka.Conf
 		workers = ""
 	}
 	if j.listeners, err = f.listen(cfg.Listeners); err == nil {
+		available, _ := f.availability() // claim has looked
 		j.destination, err = broker.NewDestination(broker.DestinationConfig{
-			Membership: cfg, Listeners: j.listeners, TLS: j.tls, Admin: admin, Overrides: j.keeper.Overrides(), Workers: workers, Logger: logger,
+			Membership: cfg, Listeners: j.listeners, TLS: j.tls, Admin: admin, Overrides: j.keeper.Overrides(), Workers: workers,
+			Availability: available, Logger: logger,
 		})
 	}
 	if err != nil {

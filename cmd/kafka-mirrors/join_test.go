@@ -32,6 +32,7 @@ func TestJoinFlags(t *testing.T) {
 		"no PEM certificate":                         {ids: "1", state: "x", listeners: []string{"B=SSL://a:2"}, cert: "absent.pem"},
 		"--join-controllers-config absent":           {ids: "1", state: "x", listeners: f.listeners, controllersConfig: "absent"},
 		"and the like need --join":                   {untested: true},
+		`"shut" is neither strict nor open`:          {ids: "1", state: "x", listeners: f.listeners, available: "shut"},
 		"is not one of PLAIN":                        {ids: "1", state: "x", listeners: []string{"A=http://a:1"}},
 		"port is not a number":                       {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a:0"}},
 		"is not host:port":                           {ids: "1", state: "x", listeners: []string{"A=PLAINTEXT://a"}},

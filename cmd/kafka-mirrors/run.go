@@ -90,6 +90,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	f.state.register(c)
 	f.policy.register(c)
 	f.join.register(c, "", inRun)
+	c.Flags().StringVar(&f.join.available, "join-availability", "", "`strict|open`: what there is of mirror topics when no process of ours is alive: nothing, or real\nbrokers lead them, to be read and also written to (default: strict)")
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")

@@ -10,14 +10,14 @@ func (p *Partition) advance() {
 	}
 	p.gather()
 	if p.phase == Leading {
-		quorum := quorumEnd(p.followers, p.need())
-		if quorum > p.high {
-			p.high, p.changed = quorum, true
+		sure := min(quorumEnd(p.followers, p.need()), inSyncEnd(p.followers))
+		if sure > p.high {
+			p.high, p.changed = sure, true
 		}
 		p.land()
 		p.raiseStart()
 		all := slowest(p.followers, p.then())
-		p.free(p.window.drop(quorum, all, p.limit, nil))
+		p.free(p.window.drop(sure, all, p.limit, nil))
 	}
 	p.settle()
 }

@@ -1,6 +1,9 @@
 package lead
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // truncate cuts, now and then in the middle of a batch.
 func (w *world) truncate() {
@@ -167,5 +170,36 @@ func (w *world) elect() {
 	w.note("epoch %d", w.epoch)
 	if w.dice.IntN(2) == 0 {
 		w.p.Lead(w.epoch)
+	}
+}
+
+// sync changes the in-sync set: those that are admitted come in, others go.
+func (w *world) sync() {
+	w.p.InSync(w.config.InSync)
+	var ask []int32
+	for _, b := range w.brokers {
+		if w.dice.IntN(2) == 0 && !slices.Contains(w.config.InSync, b.id) {
+			ask = append(ask, b.id)
+		}
+	}
+	next := slices.DeleteFunc(slices.Clone(w.config.InSync), func(int32) bool { return w.dice.IntN(3) == 0 })
+	next = append(next, w.p.Admit(ask)...)
+	w.note("in sync were %v, %v were offered, now %v", w.config.InSync, ask, next)
+	w.config.InSync = next
+	if w.dice.IntN(3) > 0 { // or we hear of it later
+		w.p.InSync(next)
+	}
+}
+
+// inSyncHold: whoever may be elected in our place has all below the high watermark.
+func (w *world) inSyncHold(high int64) {
+	last := w.solid(high)
+	for _, b := range w.brokers {
+		if last <= w.truth.start || !slices.Contains(w.config.InSync, b.id) {
+			continue
+		}
+		if b.end < last || b.copyTo(last).prefixOf(&w.truth) != nil {
+			w.fail("broker %d is in sync and lacks records below the high watermark %d", b.id, high)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type follower struct {
 	// holds is the end of what it shares with our log, -1 when that is not known.
 	holds int64
 	owes  int64 // it has to cut here before anything else, -1 nothing
+	// synced: it may be elected in our place, so that the high watermark does not pass what
+	// it holds. admitted: that is about to be.
+	synced, admitted bool
 }
 
 func newFollower(id int32) follower {
@@ -69,6 +72,17 @@ func quorumEnd(followers []follower, quorum int) int64 {
 		return -1
 	}
 	return ends[len(ends)-quorum]
+}
+
+// inSyncEnd is the least that those hold which may be elected in our place.
+func inSyncEnd(followers []follower) int64 {
+	least := int64(math.MaxInt64)
+	for i := range followers {
+		if f := &followers[i]; f.synced || f.admitted {
+			least = min(least, f.holds)
+		}
+	}
+	return least
 }
 
 // slowest is the least that a follower that is waited for holds.

@@ -34,6 +34,7 @@ type Config struct {
 	// watermark: at least 1, at most as many as there are.
 	Quorum    int
 	Followers []int32 // the real replicas
+	InSync    []int32 // those of them that may be elected in our place, see Partition.InSync
 	// History are the leader epochs of the log as stored. What contradicts it is cut.
 	History []EpochStart
 	// Proven: History is all there is, even when it is empty. An empty one that is not

@@ -75,6 +75,7 @@ func New(c Config) *Partition {
 		if at, ok := c.Owed[p.followers[i].id]; ok {
 			p.followers[i].owes = at
 		}
+		p.followers[i].synced = slices.Contains(c.InSync, p.followers[i].id)
 	}
 	return p
 }

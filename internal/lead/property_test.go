@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ type world struct {
 	pending int // of cuts
 	// strangers: others have led meanwhile, so that followers cannot be believed.
 	strangers bool
+	open      bool // followers may be elected in our place: config.InSync
 	log       []string
 }
 
@@ -61,6 +63,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for i := range 1 + w.dice.IntN(4) {
 		w.config.Followers = append(w.config.Followers, int32(i+1))
 		w.brokers = append(w.brokers, &broker{id: int32(i + 1), epoch: w.epoch})
+	}
+	if w.open = w.dice.IntN(2) == 0; w.open {
+		w.config.InSync = slices.Clone(w.config.Followers)
 	}
 	w.begin()
 	return w
@@ -98,6 +103,8 @@ func (w *world) step() {
 		w.startAt()
 	case n < 97:
 		w.source += 2
+	case n < 98 && w.open:
+		w.sync()
 	default:
 		w.now = w.now.Add(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
 		w.p.Tick(w.now)
@@ -353,6 +360,7 @@ func (w *world) check() {
 		return // in restart: it is not known yet what was lost
 	}
 	w.quorumHolds(s.HighWatermark)
+	w.inSyncHold(s.HighWatermark)
 	for _, e := range w.truth.epochs {
 		if got, want := w.p.EpochEnd(e.Epoch), w.truth.epochs.EndFor(e.Epoch, w.truth.end); got != want && w.config.Proven {
 			w.fail("epoch %d ends at %+v, want %+v of %v", e.Epoch, got, want, w.truth.epochs)

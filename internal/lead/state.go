@@ -15,7 +15,9 @@ type State struct {
 	LogEnd        int64 // of the longest live follower
 	Next          int64 // where the next append belongs: LogEnd and what waits in the window
 	HighWatermark int64
-	LastStable    int64
+	// Quorum is what a quorum holds: the high watermark, unless one in sync lacks some of it.
+	Quorum     int64
+	LastStable int64
 	// Disputed: followers end in different epochs, and without a history nobody can say
 	// which of them are right. Gathering ends only after Know.
 	Disputed bool
@@ -49,6 +51,7 @@ func (p *Partition) State() State {
 	defer p.mu.Unlock()
 	s := State{
 		Phase: p.phase, Epoch: p.epoch, LogStart: p.start, LogEnd: p.start, Next: p.end, HighWatermark: p.high,
+		Quorum:     quorumEnd(p.followers, p.need()),
 		Disputed:   !p.found && !p.proven && disputed(p.followers, p.start),
 		LastStable: p.open.lastStable(p.high), OpenUnknown: p.open.unknown, Window: p.window.size,
 		History: slices.Clone(p.history), Followers: make([]Follower, 0, len(p.followers)),

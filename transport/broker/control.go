@@ -23,6 +23,7 @@ import (
 type control struct {
 	m         *Membership
 	overrides Overrides
+	open      bool       // see party
 	window    sync.Mutex // held while we are not cordoned
 	claims    *claims
 
@@ -40,6 +41,8 @@ type party struct {
 	Self
 	ids IDs          // ours, other workers' included
 	dir metalog.UUID // our directory
+	// open: real brokers may be in sync with what we lead, and lead it when we are gone.
+	open bool
 }
 
 // able reports that the controller would let us lead.
@@ -51,6 +54,12 @@ func (p party) real(id int32) bool { return !p.own(id) }
 
 // reals are the real brokers of a list, in its order.
 func (p party) reals(list []int32) []int32 { return slices.DeleteFunc(slices.Clone(list), p.own) }
+
+func (c *control) party() party {
+	p := c.m.party()
+	p.open = c.open
+	return p
+}
 
 func (m *Membership) party() party {
 	m.mu.Lock()
@@ -120,7 +129,7 @@ func (c *control) drive(ctx context.Context, ids []metalog.PartitionID, decide d
 	}
 	for {
 		image = c.m.log.Image()
-		acts := pick(c.m.party(), image, decide, open, failed, time.Now())
+		acts := pick(c.party(), image, decide, open, failed, time.Now())
 		if len(open) == 0 {
 			return failed
 		}

@@ -108,7 +108,8 @@ func (c *control) holders(id metalog.PartitionID) []int32 {
 }
 
 // decideJoin makes us the first of the replicas. What is being removed cannot be
-// added before that is called off.
+// added before that is called off. Others of ours that are away go: a controller
+// refuses lists with one that is cordoned, unless it stood there before in its place.
 func decideJoin(us party, i metalog.Image, id metalog.PartitionID) act {
 	p, ok := i.Partition(id)
 	if !ok {
@@ -126,7 +127,10 @@ func decideJoin(us party, i metalog.Image, id metalog.PartitionID) act {
 	case removing:
 		return act{verb: assigns}
 	}
-	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return r == us.Broker })
+	up := living(i, p.Replicas)
+	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool {
+		return r == us.Broker || us.own(r) && !slices.Contains(up, r)
+	})
 	return act{verb: assigns, to: append([]int32{us.Broker}, rest...)}
 }
 

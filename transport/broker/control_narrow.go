@@ -71,6 +71,8 @@ func decideNarrow(us party, i metalog.Image, id metalog.PartitionID) act {
 		return end(cluster.ErrUnknownTopic)
 	case p.Leader != us.Broker:
 		return end(notLeader(p))
+	case us.open:
+		return end(nil)
 	case len(us.reals(p.ISR)) > 0:
 		if !us.able() {
 			return act{}

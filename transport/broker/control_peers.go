@@ -22,7 +22,7 @@ func (c *control) welcome(ctx context.Context, ids []metalog.PartitionID, peers 
 	ids, release := c.claims.some(ids)
 	defer release()
 	failed := make(map[metalog.PartitionID]error)
-	image, us := c.m.log.Image(), c.m.party()
+	image, us := c.m.log.Image(), c.party()
 	var lacking []metalog.PartitionID
 	for _, id := range ids {
 		if decideAdd(us, image, id, peers).verb == assigns {
@@ -54,11 +54,11 @@ func lonely(us party, i metalog.Image, ids []metalog.PartitionID, peers []int32)
 	})
 }
 
-// alone reports that a partition is led by us and that no real broker is electable: before,
-// nobody else is let in.
+// alone reports that a partition is led by us and that no real broker is electable, unless
+// they may be: before, nobody else is let in.
 func (p party) alone(i metalog.Image, id metalog.PartitionID) (*metalog.Partition, bool) {
 	part, ok := i.Partition(id)
-	return part, ok && part.Leader == p.Broker && len(p.reals(part.ISR)) == 0
+	return part, ok && part.Leader == p.Broker && (p.open || len(p.reals(part.ISR)) == 0)
 }
 
 // decideAdd puts peers into the replicas. Ours stand in front, in the order of their ids:

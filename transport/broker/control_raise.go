@@ -10,8 +10,8 @@ import (
 )
 
 // raise brings our leader epochs to at least those given, of partitions whose
-// in-sync set is ours alone (ErrElectable otherwise). Nobody leads them for a
-// moment, and nobody but us can be elected.
+// in-sync set is ours alone (ErrElectable otherwise; where real brokers may be in it,
+// it is made so). Nobody leads them for a moment, and nobody but us can be elected.
 //
 // An epoch grows with every record that names a leader. The cheapest that a
 // leader can cause for one partition alone is to report its own replica as lost
@@ -55,7 +55,7 @@ func decideRaise(us party, i metalog.Image, id metalog.PartitionID, epoch int32)
 	case p.Leader == us.Broker && p.LeaderEpoch >= epoch:
 		return end(nil)
 	}
-	if others := us.electable(p); len(others) > 0 {
+	if others := us.electable(p); len(others) > 0 && !(us.open && p.Leader == us.Broker) {
 		return end(fmt.Errorf("%w: %v: the in-sync set has to be narrowed first", ErrElectable, others))
 	}
 	if topicConfig(i, topicName(i, id))["unclean.leader.election.enable"] != "false" {
@@ -71,7 +71,7 @@ func decideRaise(us party, i metalog.Image, id metalog.PartitionID, epoch int32)
 	switch alone := []int32{us.Broker}; {
 	case !us.able() || !slices.Contains(p.Replicas, us.Broker):
 		return act{}
-	case !slices.Equal(p.ISR, alone): // another worker would be elected
+	case !slices.Equal(p.ISR, alone): // another one would be elected
 		return act{verb: syncs, to: alone}
 	}
 	return act{verb: drops}

@@ -53,6 +53,8 @@ type DestinationConfig struct {
 	Workers string
 	// Silence is how long the one that leads may say nothing to the others. Default: 600 ms.
 	Silence time.Duration
+	// Availability is what clients have when no process of ours is alive. Default: Strict.
+	Availability Availability
 	// EpochBudget is how far our leader epoch is raised at a time so that the source's
 	// can be kept in the log. A partition of which the source is further ahead has our
 	// epoch in its batches instead. Every step is a record in the metadata log, three
@@ -94,6 +96,9 @@ func (c DestinationConfig) Validate() error {
 	if c.Overrides == nil {
 		bad("Overrides: without a memory of what is ours nothing is found again after a restart")
 	}
+	if c.Availability > Open {
+		bad("Availability: %d is neither Strict nor Open", c.Availability)
+	}
 	if c.EpochBudget < 0 || c.ProducerIDBudget < 0 || c.Quorum < 0 || c.Window < 0 || c.Silence < 0 {
 		bad("EpochBudget, ProducerIDBudget, Quorum, Window and Silence must not be negative")
 	}
@@ -128,6 +133,7 @@ type Destination struct {
 	wishes  *epochWishes
 	peers   *peers
 	turned  chan struct{} // closed when it is our turn
+	fallen  *fallen
 
 	mu   sync.Mutex
 	held map[cluster.Partition]*holding
@@ -144,6 +150,7 @@ var (
 	_ fetcher.EpochStamper  = (*Destination)(nil)
 	_ fetcher.Aborter       = (*Destination)(nil)
 	_ fetcher.ProducerGuard = (*Destination)(nil)
+	_ fetcher.Loser         = (*Destination)(nil)
 	_ topics.Sink           = (*Destination)(nil)
 	_ offsets.Sink          = (*Destination)(nil)
 )
@@ -159,8 +166,8 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	cfg = cfg.withDefaults()
 	d := &Destination{
 		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), wishes: newEpochWishes(),
-		turned: make(chan struct{}),
-		held:   make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
+		turned: make(chan struct{}), fallen: newFallen(),
+		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership = cfg.Membership.servedBy(cfg.Server, cfg.TLS)
 	cfg.Membership.Ours = func(topic string, _ cluster.TopicID, _ int32) bool { return d.own.has(topic) }
@@ -170,6 +177,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 		return nil, err
 	}
 	d.m, d.server, d.control = m, NewServer(m, cfg.Server), newControl(m, d.own)
+	d.control.open = cfg.Availability == Open
 	d.server.coming = d.coming
 	if cfg.Workers != "" {
 		d.peers = newPeers(m, cfg.Workers, cfg.Silence)
@@ -221,6 +229,9 @@ func (d *Destination) Run(ctx context.Context) error {
 	part(d.keepStep)
 	part(d.keepAhead)
 	part(func(ctx context.Context) error { return d.wishes.run(ctx, d.control.raise) })
+	if d.control.open {
+		part(d.keepOpen)
+	}
 	if d.peers != nil {
 		for _, run := range []func(context.Context) error{d.peers.run, d.standBy, d.keepOwn, d.keepPeers} {
 			part(run)

@@ -94,7 +94,7 @@ func (d *Destination) needed(image metalog.Image, id metalog.PartitionID, p *met
 	us := d.m.party()
 	switch {
 	case p.Leader == us.Broker:
-		return d.own.has(topicName(image, id)) && len(us.reals(p.ISR)) > 0
+		return d.own.has(topicName(image, id)) && len(us.reals(p.ISR)) > 0 && !d.control.open
 	case p.Leader < 0:
 		return fresh || d.own.has(topicName(image, id))
 	}

@@ -74,6 +74,13 @@ func (h *holding) lead() (*lead.Partition, error) {
 	return h.led, nil
 }
 
+// mirrored reports that a stretch is at work.
+func (h *holding) mirrored() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.led != nil && !h.stretch.stopped && (h.stretch.begun || h.stretch.acted)
+}
+
 // act notes that the stretch has changed something, and gives what is led.
 func (h *holding) act() (*lead.Partition, error) {
 	h.mu.Lock()

@@ -138,6 +138,11 @@ func (d *Destination) look(ctx context.Context, opening *sync.WaitGroup, image m
 		why := fmt.Errorf("%v: %w", h.name, cluster.ErrUnknownTopic)
 		if there && named {
 			why = fmt.Errorf("%v: %w", h.name, notLeader(p))
+			if us.real(p.Leader) && h.mirrored() {
+				d.cfg.Logger.Warn("a real broker leads a partition that is being mirrored: it can be written to",
+					"topic", h.name.Topic, "partition", h.name.Partition, "broker", p.Leader)
+				d.fallen.put(h.name)
+			}
 		}
 		d.close(h, id, why)
 	case p.Leader == us.Broker && d.own.has(topic.Name):
@@ -163,6 +168,7 @@ func (d *Destination) look(ctx context.Context, opening *sync.WaitGroup, image m
 func follow(led *lead.Partition, image metalog.Image, p *metalog.Partition, us party) {
 	reals := us.reals(p.Replicas)
 	led.Follow(reals)
+	led.InSync(us.reals(p.ISR))
 	led.Live(living(image, reals))
 	led.Lead(p.LeaderEpoch)
 }
@@ -194,7 +200,7 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 	if ok && p.Leader == us.Broker && ctx.Err() == nil {
 		reals := us.reals(p.Replicas)
 		led = lead.New(lead.Config{
-			Topic: id.Topic, Partition: h.name, Epoch: p.LeaderEpoch, Followers: reals, Quorum: cmp.Or(d.cfg.Quorum, len(reals)/2+1),
+			Topic: id.Topic, Partition: h.name, Epoch: p.LeaderEpoch, Followers: reals, InSync: us.reals(p.ISR), Quorum: cmp.Or(d.cfg.Quorum, len(reals)/2+1),
 			History: found.history, Proven: found.proven, LogStart: found.start, HighWatermark: found.high, Window: d.cfg.Window,
 		})
 		led.Live(living(image, reals))

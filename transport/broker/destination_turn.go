@@ -264,7 +264,7 @@ func (d *Destination) keepPeers(ctx context.Context) error {
 			}
 			h.mu.Unlock()
 		}
-		ids = lonely(d.m.party(), image, ids, peers)
+		ids = lonely(d.control.party(), image, ids, peers)
 		for some := range slices.Chunk(ids, maxAdopt) {
 			bounded, cancel := context.WithTimeout(ctx, patience)
 			err := failedWith(d.control.welcome(bounded, some, peers))
