@@ -18,6 +18,7 @@ type abilities struct {
 	raiser    fetcher.EpochRaiser
 	stamper   fetcher.EpochStamper
 	loser     fetcher.Loser
+	refiller  fetcher.Refiller
 	aborter   fetcher.Aborter
 	guard     fetcher.ProducerGuard
 	rebuilder fetcher.Rebuilder
@@ -31,6 +32,7 @@ func look(source Source, destination Destination, opts Options) (a abilities) {
 	a.raiser, _ = destination.(fetcher.EpochRaiser)
 	a.stamper, _ = destination.(fetcher.EpochStamper)
 	a.loser, _ = destination.(fetcher.Loser)
+	a.refiller, _ = destination.(fetcher.Refiller)
 	a.aborter, _ = destination.(fetcher.Aborter)
 	a.guard, _ = destination.(fetcher.ProducerGuard)
 	a.rebuilder, _ = destination.(fetcher.Rebuilder)

@@ -152,6 +152,7 @@ func (m *Mirror) work(ctx context.Context) error {
 	if err != nil {
 		return nil // only the end of ctx is an error
 	}
+	defer m.lend(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	if shared {
 		group.Go(func() error { return m.keepTurn(ctx) })

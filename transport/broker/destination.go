@@ -132,6 +132,7 @@ type Destination struct {
 	guard   *guard
 	wishes  *epochWishes
 	peers   *peers
+	refills refills
 	turned  chan struct{} // closed when it is our turn
 	fallen  *fallen
 
@@ -147,6 +148,7 @@ var (
 	_ fetcher.Starter       = (*Destination)(nil)
 	_ fetcher.Fencer        = (*Destination)(nil)
 	_ fetcher.EpochRaiser   = (*Destination)(nil)
+	_ fetcher.Refiller      = (*Destination)(nil)
 	_ fetcher.EpochStamper  = (*Destination)(nil)
 	_ fetcher.Aborter       = (*Destination)(nil)
 	_ fetcher.ProducerGuard = (*Destination)(nil)
@@ -175,6 +177,9 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	m, err := New(cfg.Membership)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Server.Refill == nil {
+		cfg.Server.Refill = d.refill
 	}
 	d.m, d.server, d.control = m, NewServer(m, cfg.Server), newControl(m, d.own)
 	d.control.open = cfg.Availability == Open

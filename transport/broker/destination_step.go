@@ -209,7 +209,7 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 	h.mu.Lock()
 	h.opening, h.ours = false, fresh
 	if led != nil {
-		h.id, h.led, h.stamp = id, led, keeps
+		h.id, h.led, h.stamp, h.refilled = id, led, keeps, false
 		h.stretch.begun = false
 	}
 	h.mu.Unlock()

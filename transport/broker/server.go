@@ -36,7 +36,8 @@ type ServerConfig struct {
 	// Refill reads records of a partition that we lead from where they come from, for a
 	// follower that lacks what no other replica holds any more: whole batches as the
 	// log has them, beginning with the one that holds offset, or the next one; about
-	// max bytes. Default: none, and that follower stays behind.
+	// max bytes. Default: none, and that follower stays behind; a Destination asks the
+	// source of the mirror (fetcher.Refiller).
 	Refill func(ctx context.Context, topic cluster.TopicID, partition int32, offset int64, max int32) ([]byte, error)
 	// Logger hears of what closes connections, at Debug, of followers that are not let
 	// in, and of those that cannot be given what they lack. Default: silent.
