@@ -30,6 +30,13 @@ var configKeys = []ConfigKey{
 			"true":  func(o *Options) { o.NoGroups = false },
 			"false": func(o *Options) { o.NoGroups = true },
 		})},
+	{"groups.exclude", "groups, by name or pattern, separated by commas", "", "groups whose committed offsets are left alone",
+		list(func(o *Options) *[]string { return &o.Groups.Exclude })},
+	{"groups.include", "groups, by name or pattern, separated by commas", "",
+		"groups whose committed offsets are copied; all but console-consumer-.* without it",
+		list(func(o *Options) *[]string { return &o.Groups.Include })},
+	{"groups.interval", "a duration", "1m", "how often committed group offsets are copied",
+		duration(func(o *Options) *time.Duration { return &o.GroupInterval })},
 	{"local.writes", "refuse, discard", "refuse", "what a start after a stop does about records written at the destination meanwhile",
 		choice(map[string]func(*Options){
 			"refuse":  func(o *Options) { o.DiscardLocalWrites = false },
@@ -54,7 +61,8 @@ var configKeys = []ConfigKey{
 	{"sync.interval", "a duration", "1m", "how often topics are looked for and compared",
 		duration(func(o *Options) *time.Duration { return &o.SyncInterval })},
 	{"unclean.recovery", "topics, by name or pattern, separated by commas", "",
-		"topics whose destination log may be cut when the source has lost what was mirrored", setUnclean},
+		"topics whose destination log may be cut when the source has lost what was mirrored",
+		list(func(o *Options) *[]string { return &o.UncleanRecovery })},
 }
 
 // ConfigKeys are the keys of a definition's Config, by name. Durations are written
@@ -126,12 +134,15 @@ func setStart(o *Options, value string) error {
 	return nil
 }
 
-func setUnclean(o *Options, value string) error {
-	o.UncleanRecovery = nil
-	for entry := range strings.SplitSeq(value, ",") {
-		if entry = strings.TrimSpace(entry); entry != "" {
-			o.UncleanRecovery = append(o.UncleanRecovery, entry)
+// list sets a field to entries separated by commas.
+func list(field func(*Options) *[]string) func(*Options, string) error {
+	return func(o *Options, value string) error {
+		*field(o) = nil
+		for entry := range strings.SplitSeq(value, ",") {
+			if entry = strings.TrimSpace(entry); entry != "" {
+				*field(o) = append(*field(o), entry)
+			}
 		}
+		return nil
 	}
-	return nil
 }

@@ -28,6 +28,9 @@ func TestConfig(t *testing.T) {
 	}{
 		{"groups.enabled", "false", Options{}, func(o *Options) { o.NoGroups = true }},
 		{"groups.enabled", "true", all, func(o *Options) { o.NoGroups = false }},
+		{"groups.exclude", "test-.*", Options{}, func(o *Options) { o.Groups.Exclude = []string{"test-.*"} }},
+		{"groups.include", "app, console-consumer-1", all, func(o *Options) { o.Groups.Include = []string{"app", "console-consumer-1"} }},
+		{"groups.interval", "5s", all, func(o *Options) { o.GroupInterval = 5 * time.Second }},
 		{"local.writes", "discard", Options{}, func(o *Options) { o.DiscardLocalWrites = true }},
 		{"local.writes", "refuse", all, func(o *Options) { o.DiscardLocalWrites = false }},
 		{"retention.gap", "fail", Options{}, func(o *Options) { o.Fetch.RetentionGap = fetcher.RetentionFail }},

@@ -70,6 +70,7 @@ func (m *Mirror) cutAll(ctx context.Context, ts []task) {
 			cutting, spans = append(cutting, t), append(spans, span)
 		}
 	}
+	m.cutGroups(ctx, ts)
 	whole := m.truncate(ctx, cutting, spans)
 	var under sync.WaitGroup // a slow topic keeps no other waiting (I10)
 	for _, of := range rebuilds {

@@ -39,8 +39,11 @@ type Events struct {
 	// Sync: a round of one kind of metadata did something, began to fail (or fails for
 	// another reason), or succeeds again.
 	Sync func(SyncEvent)
-	// Groups: committed offsets were copied.
+	// Groups: committed offsets were written, or a stop has copied them for the last time.
 	Groups func(GroupsEvent)
+	// Group: a group is not where it is at the source, for another reason than before, or
+	// is there now.
+	Group func(GroupEvent)
 }
 
 // StateEvent is a change of a partition's state.
@@ -117,8 +120,16 @@ type SyncEvent struct {
 // GroupsEvent is a copy of committed offsets.
 type GroupsEvent struct {
 	Mirror string
+	Last   bool // of the topics that are being stopped
 	offsets.Report
 	Err error // why nothing, or not all, could be read
+}
+
+// GroupEvent is a group that is not where it is at the source; Why is empty when it is again.
+type GroupEvent struct {
+	Mirror string
+	GroupLeft
+	Was LeftWhy // why it was not before; empty when it was
 }
 
 // backlog is how many events may wait.

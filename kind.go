@@ -14,6 +14,7 @@ import (
 // The kinds of metadata that a mirror keeps in step, as [SyncStatus.Kind] names them.
 const (
 	SyncTopics = "topics" // which topics there are, with how many partitions
+	SyncGroups = "groups" // where consumer groups and share groups are
 )
 
 // A kind is one kind of metadata that is kept in step, in rounds: it reads both sides,

@@ -78,6 +78,7 @@ type Mirror struct {
 	compared   sync.Map  // of cluster.Partition: its logs were compared, and are to be fetched next
 	going      sync.Map  // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
 	kinds      []*kind   // of metadata, that of topics first
+	groups     *groups
 
 	waiting atomic.Bool   // it is another process's turn
 	lost    chan struct{} // capacity 1: a partition is another process's by now
@@ -113,7 +114,8 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.drain, m.stop = newGatherer(m.apart(m.drainAll)), newGatherer(m.apart(m.stopAll))
 	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
-	m.kinds = []*kind{newKind(SyncTopics, o.SyncInterval, m.syncTopics)}
+	m.kinds = []*kind{newKind(SyncTopics, o.SyncInterval, m.syncTopics), newKind(SyncGroups, o.GroupInterval, m.syncGroups)}
+	m.groups = newGroups(name, filters.groups, o.Store)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{
 		Logger: o.Logger, RetryMin: o.RetryMin, RetryMax: o.RetryMax, OnChange: m.onChange, OnLoad: m.catalog.load, OnLost: m.onLost,
@@ -257,6 +259,9 @@ func (m *Mirror) onChange(before, after coordinator.Record, err error) {
 	}
 	if before.State == coordinator.StateMirroring && after.State != coordinator.StateMirroring {
 		m.release(after.Partition)
+	}
+	if before.State != coordinator.StateMirroring && after.State == coordinator.StateMirroring {
+		m.kickGroups()
 	}
 	e := StateEvent{Mirror: m.name, Partition: after.Partition, From: before.State, To: after.State, Offset: -1}
 	if after.State == coordinator.StateFailed {

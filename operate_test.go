@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,7 +146,8 @@ func TestStop(t *testing.T) {
 	kafkatest.Eventually(t, patience, func(context.Context) error {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		if len(log.groups) != 1 || log.groups[0].Groups != 1 || log.groups[0].Offsets != 1 || log.groups[0].Err != nil {
+		last := slices.DeleteFunc(slices.Clone(log.groups), func(e mirror.GroupsEvent) bool { return !e.Last })
+		if len(last) != 1 || last[0].Matched != 1 || len(last[0].Held)+len(last[0].Clamped) > 0 || last[0].Err != nil {
 			return fmt.Errorf("group events %+v", log.groups)
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/offsets"
 	"github.com/clustermirror/mirror/topics"
 )
 
@@ -29,11 +30,16 @@ type Options struct {
 
 	// SyncInterval is how often topics are looked for and compared. Default: 60 s.
 	SyncInterval time.Duration
+	// Groups are the consumer groups and share groups whose offsets are copied. Default: all
+	// but those of the console consumer.
+	Groups Groups
+	// GroupInterval is how often committed offsets are copied. Default: 60 s.
+	GroupInterval time.Duration
 	// GroupTimeout bounds the copying (and the restoring) of committed group offsets at a stop; with
 	// a dead source the stop goes on without it. Default: 10 s.
 	GroupTimeout time.Duration
-	// NoGroups leaves committed group offsets alone. Default: they are copied when
-	// a topic is stopped.
+	// NoGroups leaves committed group offsets alone. Default: they are copied at every
+	// GroupInterval, and once more when a topic is stopped.
 	NoGroups bool
 	// AlignmentTimeout bounds one try to align a partition; filling a log start, which
 	// can take longer, is not bounded. Default: 5 min.
@@ -86,8 +92,20 @@ type Topics struct {
 	Exclude []string
 }
 
-// filters are the parsed topic entries.
-type filters struct{ topics, unclean *topics.Filter }
+// Groups names consumer groups and share groups. An entry made only of characters that topic names may
+// have is one group's name; any other is a regular expression (RE2) that must match the
+// whole name. Without Include all groups are copied but those of the console consumer,
+// console-consumer-.*; with it those that it names. Exclusion wins over inclusion.
+type Groups struct {
+	Include []string
+	Exclude []string
+}
+
+// filters are the parsed entries.
+type filters struct {
+	topics, unclean *topics.Filter
+	groups          *offsets.Filter
+}
 
 // normalize fills in defaults and reports every bad field at once.
 func (o *Options) normalize() (Options, filters, error) {
@@ -96,17 +114,18 @@ func (o *Options) normalize() (Options, filters, error) {
 		v = *o
 	}
 	var f filters
-	var err, uncleanErr error
+	var err, uncleanErr, groupsErr error
 	f.topics, err = topics.NewFilter(v.Topics.Include, v.Topics.Exclude)
 	if f.unclean, uncleanErr = topics.NewFilter(v.UncleanRecovery, nil); uncleanErr != nil {
 		uncleanErr = fmt.Errorf("UncleanRecovery: %w", uncleanErr)
 	}
-	errs := []error{err, uncleanErr}
+	f.groups, groupsErr = validGroups(v.Groups)
+	errs := []error{err, uncleanErr, groupsErr}
 	for _, d := range []struct {
 		name string
 		d    time.Duration
 	}{
-		{"SyncInterval", v.SyncInterval}, {"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout},
+		{"SyncInterval", v.SyncInterval}, {"GroupInterval", v.GroupInterval}, {"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout},
 		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.MaxWait", v.Fetch.MaxWait},
 		{"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
 		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
@@ -127,6 +146,7 @@ func (o *Options) normalize() (Options, filters, error) {
 		}
 	}
 	v.SyncInterval = cmp.Or(v.SyncInterval, time.Minute)
+	v.GroupInterval = cmp.Or(v.GroupInterval, time.Minute)
 	v.GroupTimeout = cmp.Or(v.GroupTimeout, 10*time.Second)
 	v.AlignmentTimeout = cmp.Or(v.AlignmentTimeout, 5*time.Minute)
 	v.RetryMin = cmp.Or(v.RetryMin, time.Second)

@@ -49,6 +49,8 @@ type Status struct {
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
 	Worst []PartitionStatus `json:"worst"`
+	// Groups are consumer groups and share groups; nil before they were first compared.
+	Groups *GroupsStatus `json:"groups,omitempty"`
 	// Refused are topics that cannot be mirrored as they stand, with the reason.
 	Refused map[string]string `json:"refused,omitempty"`
 	// Missing are topics that are named and that the source does not have.
@@ -103,6 +105,7 @@ func (m *Mirror) Status() Status {
 		s.Syncs = append(s.Syncs, k.now())
 	}
 	s.Synced, s.SyncError = s.Syncs[0].Synced, s.Syncs[0].Error
+	s.Groups = m.groupsNow()
 	s.States = maps.Clone(m.coord.Counts())
 	all := m.coord.All()
 	s.Partitions = len(all)

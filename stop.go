@@ -9,7 +9,6 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
-	"github.com/clustermirror/mirror/offsets"
 )
 
 // stopLook is how often a high watermark that is behind is looked at.
@@ -179,26 +178,6 @@ func (m *Mirror) unreplicated(ss []stopping) (ready []stopping) {
 			cluster.ErrUnavailable, s.end.HighWatermark, s.end.LogEnd))
 	}
 	return ready
-}
-
-// copyGroups copies committed offsets on the partitions that are being stopped.
-// It is bounded in time and its failure is no failure of the stop: the source
-// may be what has died.
-func (m *Mirror) copyGroups(ctx context.Context, ss []stopping) {
-	if m.opts.NoGroups || len(ss) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, m.opts.GroupTimeout)
-	defer cancel()
-	within := make(map[cluster.Partition]cluster.Offsets, len(ss))
-	for _, s := range ss {
-		within[s.rec.Partition] = cluster.Offsets{LogStart: s.end.LogStart, HighWatermark: s.end.HighWatermark}
-	}
-	report, err := offsets.Copier{Source: m.source, Destination: m.destination}.Copy(ctx, within)
-	if err != nil {
-		m.opts.Logger.Warn("committed offsets not copied", "mirror", m.name, "err", err)
-	}
-	emit(m.events, m.opts.Events.Groups, GroupsEvent{Mirror: m.name, Report: report, Err: err})
 }
 
 // storePositions has the positions written down before anything local can be

@@ -138,6 +138,16 @@ func (t *NewTopic) Equal(o *NewTopic) bool {
 // "Stable", "Dead", ...).
 type GroupState string
 
+// Members reports whether a group in this state has members. Of a state that is not known
+// nothing can be said: false.
+func (s GroupState) Members() bool {
+	switch s {
+	case "", "Unknown", "Empty", "Dead":
+		return false
+	}
+	return true
+}
+
 // Group is one consumer group.
 type Group struct {
 	Name  string

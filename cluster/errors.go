@@ -79,6 +79,8 @@ var (
 	ErrUnavailable = errors.New("temporarily unavailable")
 	// ErrRefused: the cluster says the request is wrong; asking again gives the same answer.
 	ErrRefused = errors.New("refused by the cluster")
+	// ErrMembers: a group has members, which alone move it. It comes with ErrRefused.
+	ErrMembers = errors.New("the group has members")
 )
 
 // permanent are the errors that stay until somebody changes something.

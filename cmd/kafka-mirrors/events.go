@@ -10,6 +10,7 @@ import (
 
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/offsets"
 )
 
 // events turns what happens into lines: what needs an eye, and with all also what
@@ -49,8 +50,13 @@ func events(print func(string), all bool) mirror.Events {
 			}
 		},
 		Groups: func(e mirror.GroupsEvent) {
-			for _, line := range groupLines(e) {
+			for _, line := range groupLines(e, all) {
 				print(line)
+			}
+		},
+		Group: func(e mirror.GroupEvent) {
+			if all || needsAnEye[e.Why] || e.Why == "" && needsAnEye[e.Was] {
+				print(groupLine(e))
 			}
 		},
 	}
@@ -67,19 +73,65 @@ func stateLine(e mirror.StateEvent) string {
 	return line
 }
 
-func groupLines(e mirror.GroupsEvent) []string {
+// groupLines are those of the last copy, and with all of each one. What a copy that is not the last has left is told
+// group by group.
+func groupLines(e mirror.GroupsEvent, all bool) []string {
+	if !e.Last && !all {
+		return nil
+	}
 	line := fmt.Sprintf("groups: %s of %s copied", plural(int64(e.Offsets), "offset"), plural(int64(e.Groups), "group"))
-	if e.Clamped > 0 {
-		line += fmt.Sprintf(", %s lower than committed", thousands(int64(e.Clamped)))
+	for _, kind := range []struct {
+		n    int
+		what string
+	}{
+		{offsets.Count(e.Clamped), "lower than committed"}, {offsets.Count(e.Held), "left, as the groups have moved by themselves"},
+		{offsets.Count(e.Active), "left, as the groups have members"},
+	} {
+		if kind.n > 0 {
+			line += fmt.Sprintf(", %s %s", thousands(int64(kind.n)), kind.what)
+		}
 	}
 	if e.Err != nil {
 		line += ": " + e.Err.Error()
 	}
 	lines := []string{line}
+	if !e.Last {
+		return lines
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.Failed)) {
 		lines = append(lines, fmt.Sprintf("group %s not copied: %v", name, e.Failed[name]))
 	}
 	return lines
+}
+
+// needsAnEye are the reasons that do not pass by themselves.
+var needsAnEye = map[mirror.LeftWhy]bool{mirror.LeftFailed: true, mirror.LeftHeld: true, mirror.LeftActive: true}
+
+func groupLine(e mirror.GroupEvent) string {
+	line := "group " + e.Group
+	switch e.Why {
+	case mirror.LeftFailed:
+		return line + " not copied: " + e.Error
+	case mirror.LeftHeld:
+		line += " left where it is: it has moved by itself"
+	case mirror.LeftActive:
+		line += " left where it is: it has members at the destination"
+	case mirror.LeftClamped:
+		line += " is behind the source until its records are copied"
+	case mirror.LeftExcluded:
+		return line + " is excluded"
+	default:
+		return line + " is where it is at the source"
+	}
+	if len(e.Places) > 0 {
+		p := e.Places[0]
+		line += fmt.Sprintf(" (%v: %d, at the source %d", p.Partition, p.Destination, p.Source)
+		if e.Count > 1 {
+			line += fmt.Sprintf("; and %d more", e.Count-1)
+		}
+		line += ")"
+	}
+	return line
 }
 
 // ids are numbers one behind the other: "4, 7".

@@ -238,7 +238,14 @@ func TestEventLines(t *testing.T) {
 		e.Aborted(mirror.AbortedEvent{Partition: p, Producers: []int64{4001, 7}})
 		e.Topic(mirror.TopicEvent{Topic: "orders"})
 		e.Topic(mirror.TopicEvent{Topic: "payments", Err: cluster.ErrAuthorization})
-		e.Groups(mirror.GroupsEvent{Report: offsets.Report{Groups: 1, Offsets: 12, Clamped: 2,
+		places := []offsets.Place{{Partition: p, Source: 9, Destination: 7, Ours: 5}, {Partition: p, Source: 1, Destination: 2}}
+		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "app", Why: mirror.LeftHeld, Places: places, Count: 2}})
+		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "app", Why: mirror.LeftClamped, Places: places[:1], Count: 1}, Was: mirror.LeftHeld})
+		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "app"}, Was: mirror.LeftClamped})
+		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "web"}, Was: mirror.LeftActive})
+		e.Groups(mirror.GroupsEvent{Report: offsets.Report{Groups: 2, Offsets: 3}})
+		e.Groups(mirror.GroupsEvent{Last: true, Report: offsets.Report{Groups: 1, Offsets: 12,
+			Clamped: map[string][]offsets.Place{"app": places}, Active: map[string][]offsets.Place{"web": places[:1]},
 			Failed: map[string]error{"billing": cluster.ErrTimeout}}})
 	}
 	few := []string{
@@ -249,11 +256,15 @@ func TestEventLines(t *testing.T) {
 		"orders-3 truncated: offsets [17,20) go: cut at 17: x",
 		"orders-3 aborted: transactions that were open at the stop, of producer ids 4001, 7",
 		"payments refused: " + cluster.ErrAuthorization.Error(),
-		"groups: 12 offsets of 1 group copied, 2 lower than committed",
+		"group app left where it is: it has moved by itself (orders-3: 7, at the source 9; and 1 more)",
+		"group web is where it is at the source",
+		"groups: 12 offsets of 1 group copied, 2 lower than committed, 1 left, as the groups have members",
 		"group billing not copied: " + cluster.ErrTimeout.Error(),
 	}
 	all := []string{few[0], few[1], "orders-3 LOG_ALIGNMENT -> MIRRORING", few[2],
-		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], "orders created", few[6], few[7], few[8]}
+		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], "orders created", few[6], few[7],
+		"group app is behind the source until its records are copied (orders-3: 7, at the source 9)",
+		"group app is where it is at the source", few[8], "groups: 3 offsets of 2 groups copied", few[9], few[10]}
 	for _, tt := range []struct {
 		name string
 		all  bool

@@ -129,9 +129,9 @@ func (c *Client) Controller(ctx context.Context) (*Conn, error) {
 }
 
 // Coordinator gives a connection to the coordinator of a consumer group, looked
-// up once until ForgetCoordinator. Errors: COORDINATOR_NOT_AVAILABLE and other
-// codes, or why nobody could be asked.
-func (c *Client) Coordinator(ctx context.Context, group string) (*Conn, error) {
+// up once until ForgetCoordinator. slot is that of Conn. Errors: COORDINATOR_NOT_AVAILABLE
+// and other codes, or why nobody could be asked.
+func (c *Client) Coordinator(ctx context.Context, group, slot string) (*Conn, error) {
 	c.mu.Lock()
 	broker, ok := c.groups[group]
 	c.mu.Unlock()
@@ -141,7 +141,22 @@ func (c *Client) Coordinator(ctx context.Context, group string) (*Conn, error) {
 			return nil, err
 		}
 	}
-	return c.Conn(ctx, broker, "")
+	return c.Conn(ctx, broker, slot)
+}
+
+// LearnCoordinator saves Coordinator a look-up.
+func (c *Client) LearnCoordinator(group string, broker int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.learn(group, broker)
+}
+
+// learn needs mu.
+func (c *Client) learn(group string, broker int32) {
+	if c.groups == nil {
+		c.groups = make(map[string]int32)
+	}
+	c.groups[group] = broker
 }
 
 // ForgetCoordinator makes the next Coordinator look again: after NOT_COORDINATOR,
@@ -169,10 +184,7 @@ func (c *Client) findCoordinator(ctx context.Context, group string) (int32, erro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.groups == nil {
-		c.groups = make(map[string]int32)
-	}
-	c.groups[group] = found.ID
+	c.learn(group, found.ID)
 	if c.brokers[found.ID] != found {
 		brokers := maps.Clone(c.brokers) // the old map was given out
 		if brokers == nil {

@@ -71,12 +71,12 @@ func TestClientAgainstCluster(t *testing.T) {
 	if err != nil || conn.Addr().ID != m.ControllerID {
 		t.Errorf("controller: %v, want broker %d", err, m.ControllerID)
 	}
-	coordinator, err := c.Coordinator(ctx, "group")
+	coordinator, err := c.Coordinator(ctx, "group", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.ForgetCoordinator("group")
-	if again, err := c.Coordinator(ctx, "group"); again != coordinator {
+	if again, err := c.Coordinator(ctx, "group", ""); again != coordinator {
 		t.Errorf("coordinator changed: %v", err)
 	}
 	c.Close()

@@ -155,6 +155,7 @@ var (
 	_ fetcher.Loser         = (*Destination)(nil)
 	_ topics.Sink           = (*Destination)(nil)
 	_ offsets.Sink          = (*Destination)(nil)
+	_ offsets.ShareSink     = (*Destination)(nil)
 )
 
 // maxScans bounds the partitions whose logs are looked into at once.
@@ -307,6 +308,22 @@ func (d *Destination) Committed(ctx context.Context, groups []string) ([]offsets
 // Commit writes offsets of a group without members.
 func (d *Destination) Commit(ctx context.Context, group string, committed []cluster.Committed) error {
 	return d.cfg.Admin.Commit(ctx, group, committed)
+}
+
+// ShareOffsets gives the start offsets of share groups, where the Admin can.
+func (d *Destination) ShareOffsets(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, error) {
+	if s, can := d.cfg.Admin.(offsets.ShareSink); can {
+		return s.ShareOffsets(ctx, groups)
+	}
+	return nil, fmt.Errorf("share groups: %w", errors.ErrUnsupported)
+}
+
+// SetShareOffsets sets the start offsets of a share group without members.
+func (d *Destination) SetShareOffsets(ctx context.Context, group string, starts []cluster.Committed) error {
+	if s, can := d.cfg.Admin.(offsets.ShareSink); can {
+		return s.SetShareOffsets(ctx, group, starts)
+	}
+	return fmt.Errorf("share groups: %w", errors.ErrUnsupported)
 }
 
 // Offsets gives log start and high watermark: ours where we lead.

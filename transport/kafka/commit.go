@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -19,18 +21,36 @@ const (
 	commitRetention = 10 * 365 * 24 * time.Hour
 )
 
-// refusals are the codes of a group that has members, or is of a kind that takes
-// no offsets: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
-// NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH.
-var refusals = map[int16]bool{22: true, 25: true, 27: true, 68: true, 69: true, 113: true}
+// refusals are the codes of a group that has members: ILLEGAL_GENERATION,
+// UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP, STALE_MEMBER_EPOCH.
+var refusals = map[int16]bool{22: true, 25: true, 27: true, 68: true, 113: true}
+
+// commitSlots are connections to a coordinator on which groups are committed. A broker takes
+// the next request of a connection when the replicas have the commit before.
+const commitSlots = 4
+
+// commitSlot is a group's connection, always the same: its commits arrive in their order.
+func commitSlot(group string) string {
+	h := fnv.New32a()
+	h.Write([]byte(group))
+	return slotGroups + strconv.Itoa(int(h.Sum32()%commitSlots))
+}
 
 // Commit writes offsets of one group without members. Metadata is kept.
 func (c *Cluster) Commit(ctx context.Context, group string, committed []cluster.Committed) error {
 	if len(committed) == 0 {
 		return nil
 	}
+	return c.atCoordinator(ctx, group, func(conn *wire.Conn) error { return commitOnce(ctx, conn, group, committed) })
+}
+
+// atCoordinator puts one question to a group's coordinator, and again where it has moved.
+func (c *Cluster) atCoordinator(ctx context.Context, group string, ask func(conn *wire.Conn) error) error {
 	for try := 1; ; try++ {
-		err := c.commitOnce(ctx, group, committed)
+		conn, err := c.client.Coordinator(ctx, group, commitSlot(group))
+		if err == nil {
+			err = ask(conn)
+		}
 		if err == nil || !moved(err) || try == loadingTries || !sleep(ctx, pause(try)) {
 			return err
 		}
@@ -38,14 +58,14 @@ func (c *Cluster) Commit(ctx context.Context, group string, committed []cluster.
 	}
 }
 
-func (c *Cluster) commitOnce(ctx context.Context, group string, committed []cluster.Committed) error {
-	conn, err := c.client.Coordinator(ctx, group)
-	if err != nil {
-		return err
-	}
+func byPartition(of []cluster.Committed) []cluster.Committed {
+	return slices.SortedFunc(slices.Values(of), func(a, b cluster.Committed) int { return a.Partition.Compare(b.Partition) })
+}
+
+func commitOnce(ctx context.Context, conn *wire.Conn, group string, committed []cluster.Committed) error {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Generation, req.RetentionTimeMillis = group, -1, commitRetention.Milliseconds()
-	sorted := slices.SortedFunc(slices.Values(committed), func(a, b cluster.Committed) int { return a.Partition.Compare(b.Partition) })
+	sorted := byPartition(committed)
 	for i := range sorted {
 		at := &sorted[i]
 		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != at.Partition.Topic {
@@ -73,8 +93,12 @@ func (c *Cluster) commitOnce(ctx context.Context, group string, committed []clus
 }
 
 func commitError(code int16) error {
-	if refusals[code] {
-		return fmt.Errorf("%w: the group has members or takes no offsets: %w", cluster.ErrRefused, wire.Code(code))
+	const groupIDNotFound = 69
+	switch {
+	case refusals[code]:
+		return fmt.Errorf("%w: %w: %w", cluster.ErrRefused, cluster.ErrMembers, wire.Code(code))
+	case code == groupIDNotFound:
+		return fmt.Errorf("%w: the group takes no offsets: %w", cluster.ErrRefused, wire.Code(code))
 	}
 	return wire.CodeError(code)
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -18,24 +19,52 @@ const (
 	lastNamed  = 9
 )
 
-// Committed gives every committed offset of each group.
+// groupsAtOnce bounds an answer: of groups that have committed on a hundred partitions each it has
+// some megabytes.
+const groupsAtOnce = 500
+
+// Committed gives every committed offset of each group. A coordinator that does not answer
+// before ctx ends fails only its groups.
 func (c *Cluster) Committed(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, error) {
+	return c.atCoordinators(ctx, groups, func(ctx context.Context, conn *wire.Conn, idx []int, answers []offsets.CommittedAnswer) error {
+		version := min(lastNamed, conn.MaxVersion(int16(kmsg.OffsetFetch)))
+		if version < manyGroups {
+			return committedOne(ctx, conn, version, groups, idx, answers)
+		}
+		for some := range slices.Chunk(idx, groupsAtOnce) {
+			if err := committedMany(ctx, conn, version, groups, some, answers); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), nil
+}
+
+// askGroups answers those groups that idx names.
+type askGroups = func(ctx context.Context, conn *wire.Conn, idx []int, answers []offsets.CommittedAnswer) error
+
+// atCoordinators asks the coordinators of many groups, all at once, and again where groups
+// have moved.
+func (c *Cluster) atCoordinators(ctx context.Context, groups []string, ask askGroups) []offsets.CommittedAnswer {
 	answers := make([]offsets.CommittedAnswer, len(groups))
 	left := make([]int, len(groups))
 	for i := range left {
 		left[i] = i
 	}
 	for try := 1; len(left) > 0; try++ {
-		c.committedOnce(ctx, groups, left, answers)
+		c.askGroupsOnce(ctx, groups, left, answers, ask)
 		left = slices.DeleteFunc(left, func(i int) bool { return !moved(answers[i].Err) })
+		for _, i := range left {
+			c.client.ForgetCoordinator(groups[i])
+		}
 		if try == loadingTries || len(left) > 0 && !sleep(ctx, pause(try)) {
 			break
 		}
 	}
-	return answers, ctx.Err()
+	return answers
 }
 
-func (c *Cluster) committedOnce(ctx context.Context, groups []string, idx []int, answers []offsets.CommittedAnswer) {
+func (c *Cluster) askGroupsOnce(ctx context.Context, groups []string, idx []int, answers []offsets.CommittedAnswer, ask askGroups) {
 	names := make([]string, len(idx))
 	for k, i := range idx {
 		names[k] = groups[i]
@@ -50,14 +79,15 @@ func (c *Cluster) committedOnce(ctx context.Context, groups []string, idx []int,
 			part := make([]int, len(mine))
 			for n, k := range mine {
 				part[n] = idx[k]
+				answers[part[n]] = offsets.CommittedAnswer{Err: errUnasked}
 			}
 			conn, err := c.conn(ctx, broker, slotGroups)
 			if err == nil {
-				err = committedAt(ctx, conn, groups, part, answers)
+				err = ask(ctx, conn, part, answers)
 			}
-			if err != nil {
-				for _, i := range part {
-					answers[i] = offsets.CommittedAnswer{Err: err}
+			for _, i := range part {
+				if err != nil && answers[i].Err == errUnasked {
+					answers[i].Err = err
 				}
 			}
 		})
@@ -65,17 +95,19 @@ func (c *Cluster) committedOnce(ctx context.Context, groups []string, idx []int,
 	wg.Wait()
 }
 
-func committedAt(ctx context.Context, conn *wire.Conn, groups []string, idx []int, answers []offsets.CommittedAnswer) error {
-	version := min(lastNamed, conn.MaxVersion(int16(kmsg.OffsetFetch)))
-	if version >= manyGroups {
-		return committedMany(ctx, conn, version, groups, idx, answers)
-	}
-	for _, i := range idx {
+// errUnasked stands for a group that was not asked for yet.
+var errUnasked = errors.New("not asked for")
+
+// committedOne asks for each group by a request of its own.
+func committedOne(ctx context.Context, conn *wire.Conn, version int16, groups []string, idx []int, answers []offsets.CommittedAnswer) error {
+	together(len(idx), func(k int) {
+		i := idx[k]
 		req := kmsg.NewPtrOffsetFetchRequest()
 		req.Group = groups[i]
 		answer, err := conn.DoVersion(ctx, req, version)
 		if err != nil {
-			return err
+			answers[i].Err = err
+			return
 		}
 		got := answer.(*kmsg.OffsetFetchResponse)
 		answers[i] = offsets.CommittedAnswer{Err: groupError(got.ErrorCode)}
@@ -84,7 +116,7 @@ func committedAt(ctx context.Context, conn *wire.Conn, groups []string, idx []in
 				addCommitted(&answers[i], cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.Offset, p.Metadata, p.ErrorCode)
 			}
 		}
-	}
+	})
 	return nil
 }
 
@@ -93,7 +125,6 @@ func committedMany(ctx context.Context, conn *wire.Conn, version int16, groups [
 	index := make(map[string]int, len(idx))
 	for _, i := range idx {
 		index[groups[i]] = i
-		answers[i] = offsets.CommittedAnswer{Err: errMissing}
 		g := kmsg.NewOffsetFetchRequestGroup()
 		g.Group = groups[i] // no topics: all of them
 		req.Groups = append(req.Groups, g)
@@ -101,6 +132,9 @@ func committedMany(ctx context.Context, conn *wire.Conn, version int16, groups [
 	answer, err := conn.DoVersion(ctx, req, version)
 	if err != nil {
 		return err
+	}
+	for _, i := range idx {
+		answers[i] = offsets.CommittedAnswer{Err: errMissing}
 	}
 	for _, g := range answer.(*kmsg.OffsetFetchResponse).Groups {
 		i, ok := index[g.Group]

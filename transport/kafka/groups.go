@@ -2,10 +2,13 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -14,8 +17,8 @@ import (
 
 const slotGroups = "groups"
 
-// Groups lists the consumer groups of all brokers, by name. One broker that does
-// not answer fails the call: a list with holes would pass for the truth.
+// Groups lists the groups of all brokers that keep offsets, by name. With an error the list has
+// holes: it says which brokers have not answered.
 func (c *Cluster) Groups(ctx context.Context) ([]cluster.Group, error) {
 	meta, err := c.client.Metadata(ctx, []string{}, true)
 	if err != nil {
@@ -25,7 +28,7 @@ func (c *Cluster) Groups(ctx context.Context) ([]cluster.Group, error) {
 		wg     sync.WaitGroup
 		mu     sync.Mutex
 		groups = map[string]cluster.Group{}
-		failed error
+		failed []error
 	)
 	for id := range meta.Brokers {
 		wg.Go(func() {
@@ -33,7 +36,7 @@ func (c *Cluster) Groups(ctx context.Context) ([]cluster.Group, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				failed = fmt.Errorf("groups of broker %d: %w", id, err)
+				failed = append(failed, fmt.Errorf("groups of broker %d: %w", id, err))
 			}
 			for _, g := range got {
 				groups[g.Name] = g
@@ -41,15 +44,8 @@ func (c *Cluster) Groups(ctx context.Context) ([]cluster.Group, error) {
 		})
 	}
 	wg.Wait()
-	if failed != nil {
-		return nil, failed
-	}
-	all := make([]cluster.Group, 0, len(groups))
-	for _, g := range groups {
-		all = append(all, g)
-	}
-	slices.SortFunc(all, func(a, b cluster.Group) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	all := slices.SortedFunc(maps.Values(groups), func(a, b cluster.Group) int { return strings.Compare(a.Name, b.Name) })
+	return all, errors.Join(failed...)
 }
 
 func (c *Cluster) groupsAt(ctx context.Context, broker int32) ([]cluster.Group, error) {
@@ -70,9 +66,7 @@ func (c *Cluster) groupsOnce(ctx context.Context, broker int32) ([]cluster.Group
 	if err != nil {
 		return nil, err
 	}
-	req := kmsg.NewPtrListGroupsRequest()
-	req.TypesFilter = []string{"classic", "consumer"} // from version 5 on; there are share groups only from then on
-	answer, err := conn.Do(ctx, req)
+	answer, err := conn.Do(ctx, kmsg.NewPtrListGroupsRequest())
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +76,16 @@ func (c *Cluster) groupsOnce(ctx context.Context, broker int32) ([]cluster.Group
 	}
 	var groups []cluster.Group
 	for _, g := range list.Groups {
-		// The protocol is empty where a group only ever committed; other protocols
-		// (connect) keep no offsets here.
-		if g.ProtocolType == "consumer" || g.ProtocolType == "" {
+		if keepsOffsets[g.ProtocolType] {
 			groups = append(groups, cluster.Group{Name: g.Group, State: cluster.GroupState(g.GroupState), Type: strings.ToLower(g.GroupType)})
 		}
 	}
 	return groups, nil
 }
+
+// keepsOffsets are the protocol types of groups whose offsets the cluster keeps. It is empty where a
+// group only ever committed; others (connect) keep none here.
+var keepsOffsets = map[string]bool{"": true, "consumer": true, "share": true, "streams": true}
 
 // coordinators finds the coordinator of each group, all in one request where the
 // cluster knows how (FindCoordinator 4, Kafka 3.0).
@@ -104,13 +100,7 @@ func (c *Cluster) coordinators(ctx context.Context, groups []string) (byBroker m
 		return byBroker, errs
 	}
 	if conn.MaxVersion(int16(kmsg.FindCoordinator)) < 4 {
-		for i, g := range groups {
-			conn, err := c.client.Coordinator(ctx, g)
-			if errs[i] = err; err == nil {
-				byBroker[conn.Addr().ID] = append(byBroker[conn.Addr().ID], i)
-			}
-		}
-		return byBroker, errs
+		return c.coordinatorsOneByOne(ctx, groups)
 	}
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKeys = groups
@@ -132,7 +122,42 @@ func (c *Cluster) coordinators(ctx context.Context, groups []string) (byBroker m
 		}
 		if errs[i] = saying(found.ErrorCode, found.ErrorMessage); errs[i] == nil {
 			byBroker[found.NodeID] = append(byBroker[found.NodeID], i)
+			c.client.LearnCoordinator(found.Key, found.NodeID)
 		}
 	}
 	return byBroker, errs
+}
+
+func (c *Cluster) coordinatorsOneByOne(ctx context.Context, groups []string) (byBroker map[int32][]int, errs []error) {
+	errs = make([]error, len(groups))
+	at := make([]int32, len(groups))
+	together(len(groups), func(i int) {
+		conn, err := c.client.Coordinator(ctx, groups[i], slotGroups)
+		if errs[i] = err; err == nil {
+			at[i] = conn.Addr().ID
+		}
+	})
+	byBroker = map[int32][]int{}
+	for i, err := range errs {
+		if err == nil {
+			byBroker[at[i]] = append(byBroker[at[i]], i)
+		}
+	}
+	return byBroker, errs
+}
+
+// together does n small things, some at a time: where brokers are asked for one group after
+// the other, the way there and back is not waited for each time.
+func together(n int, do func(i int)) {
+	const some = 32
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range min(n, some) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				do(int(i))
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -248,7 +248,7 @@ func TestRunClosesWithTheLast(t *testing.T) {
 
 func TestCommitErrors(t *testing.T) {
 	for code, want := range map[int16]error{
-		22: cluster.ErrRefused, 25: cluster.ErrRefused, 27: cluster.ErrRefused, 68: cluster.ErrRefused, 69: cluster.ErrRefused, 113: cluster.ErrRefused,
+		22: cluster.ErrMembers, 25: cluster.ErrMembers, 27: cluster.ErrMembers, 68: cluster.ErrMembers, 69: cluster.ErrRefused, 113: cluster.ErrMembers,
 		14: cluster.ErrUnavailable, 16: cluster.ErrUnavailable, 30: cluster.ErrAuthorization, 0: nil,
 	} {
 		if got := commitError(code); !errors.Is(got, want) {

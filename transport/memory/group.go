@@ -117,9 +117,32 @@ func (cl *Client) Committed(ctx context.Context, groups []string) ([]offsets.Com
 func (cl *Client) Commit(ctx context.Context, name string, committed []cluster.Committed) error {
 	_, err := call(ctx, cl, Op{Call: CallCommit, Broker: -1, Names: []string{name}}, func() (struct{}, error) {
 		if g := cl.c.groups[name]; g != nil && g.members > 0 {
-			return struct{}{}, fmt.Errorf("group %s: %w: it has %d members", name, cluster.ErrRefused, g.members)
+			return struct{}{}, fmt.Errorf("group %s: %w: %w: %d", name, cluster.ErrRefused, cluster.ErrMembers, g.members)
 		}
 		return struct{}{}, cl.c.commit(name, committed)
+	})
+	return err
+}
+
+// ShareOffsets gives the start offsets of share groups.
+func (cl *Client) ShareOffsets(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, error) {
+	return cl.Committed(ctx, groups)
+}
+
+// SetShareOffsets sets the start offsets of a share group without members; one that is not there is
+// made.
+func (cl *Client) SetShareOffsets(ctx context.Context, name string, starts []cluster.Committed) error {
+	_, err := call(ctx, cl, Op{Call: CallCommit, Broker: -1, Names: []string{name}}, func() (struct{}, error) {
+		g := cl.c.groups[name]
+		switch {
+		case g != nil && g.kind != "share":
+			return struct{}{}, fmt.Errorf("group %s: %w: it is a %s group", name, cluster.ErrRefused, g.kind)
+		case g != nil && g.members > 0:
+			return struct{}{}, fmt.Errorf("share group %s: %w: %w: %d", name, cluster.ErrRefused, cluster.ErrMembers, g.members)
+		case g == nil:
+			cl.c.group(name).kind = "share"
+		}
+		return struct{}{}, cl.c.commit(name, starts)
 	})
 	return err
 }

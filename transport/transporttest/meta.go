@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/offsets"
 	"github.com/clustermirror/mirror/topics"
 	"github.com/google/go-cmp/cmp"
 )
@@ -20,6 +21,7 @@ var metaChecks = []check{
 		return ""
 	}, settings},
 	{"committed offsets", needsDestination, committed},
+	{"start offsets of share groups", needsDestination, shares},
 	{"a group with members", with("Join", func(e End) bool { return e.Join != nil }), members},
 }
 
@@ -156,6 +158,44 @@ func committed(k *kit) {
 	}
 }
 
+// shares: where there are share groups, their start offsets are written and read as committed
+// offsets are, and the groups are listed by their type.
+func shares(k *kit) {
+	to, can := k.to.(offsets.ShareSink)
+	if !can {
+		return
+	}
+	ps := k.topic(2)
+	group, other := unique("shares"), unique("absent")
+	answers, err := to.ShareOffsets(k.ctx, []string{other})
+	if errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	if err != nil || answers[0].Err != nil || len(answers[0].Offsets) != 0 {
+		k.Fatalf("a share group that is not there: %+v, %v", answers, err)
+	}
+	want := []cluster.Committed{{Partition: ps[0], Offset: 5}, {Partition: ps[1], Offset: 1}}
+	for _, offset := range []int64{3, 1} {
+		want[1].Offset = offset
+		for err := to.SetShareOffsets(k.ctx, group, want); err != nil; err = to.SetShareOffsets(k.ctx, group, want) {
+			if !errors.Is(err, cluster.ErrUnavailable) || !k.rest() { // a cluster may be making the topic of share groups
+				k.Fatal(err)
+			}
+		}
+	}
+	if answers, err = to.ShareOffsets(k.ctx, []string{group}); err != nil || answers[0].Err != nil {
+		k.Fatal(answers, err)
+	}
+	got := slices.SortedFunc(slices.Values(answers[0].Offsets), func(a, b cluster.Committed) int { return a.Partition.Compare(b.Partition) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		k.Errorf("start offsets (-want +got):\n%s", diff)
+	}
+	groups, err := k.to.Groups(k.ctx)
+	if err != nil || !slices.ContainsFunc(groups, func(g cluster.Group) bool { return g.Name == group && g.Type == "share" && !g.State.Members() }) {
+		k.Errorf("the share group is not among %v, %v", groups, err)
+	}
+}
+
 // members is I11: a group with members is left as it is.
 func members(k *kit) {
 	p := k.topic(1)[0]
@@ -169,6 +209,8 @@ func members(k *kit) {
 	leave := k.end.Join(k.TB, group)
 	if err := k.to.Commit(k.ctx, group, at(9)); !errors.Is(err, cluster.ErrRefused) {
 		k.Errorf("a commit beside members: %v", err)
+	} else if !errors.Is(err, cluster.ErrMembers) {
+		k.Errorf("a commit beside members is not refused for them: %v", err)
 	}
 	answers, err := k.to.Committed(k.ctx, []string{group})
 	if err != nil || !slices.Equal(answers[0].Offsets, at(3)) {
