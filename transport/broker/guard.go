@@ -23,19 +23,25 @@ type guarded struct {
 func (m *Membership) guard(ctx context.Context) error {
 	g := &guardian{m: m, controller: controller{quorum: m.quorum}, open: make(map[metalog.PartitionID]*guarded)}
 	defer g.controller.drop()
-	for {
-		// Some may have to be asked for again, and who we are changes without a record.
-		bounded, cancel := context.WithTimeout(ctx, retryMove/2)
-		image, delta, err := m.log.Next(bounded, g.seen.Version)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err == nil || g.changed() {
-			g.look(ctx, image, delta)
-		}
-		g.work(ctx)
+	for ctx.Err() == nil {
+		g.turn(ctx)
 	}
+	return nil
+}
+
+// turn takes in what is new, and does what is due.
+func (g *guardian) turn(ctx context.Context) {
+	// Some may have to be asked for again, and who we are changes without a record.
+	bounded, cancel := context.WithTimeout(ctx, retryMove/2)
+	image, delta, err := g.m.log.Next(bounded, g.seen.Version)
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil || g.changed() {
+		g.look(ctx, image, delta)
+	}
+	g.work(ctx)
 }
 
 // guardian is what guard knows; only its goroutine uses it.

@@ -1,12 +1,16 @@
 package broker
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/lead"
+	"github.com/clustermirror/mirror/internal/wire"
 )
 
 // TestSettled: clients of a new leader wait until it knows its log, and no longer than that
@@ -63,6 +67,66 @@ func TestSettled(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			})
+		})
+	}
+}
+
+// TestClientsOfANewLeader: what a client asks of a partition that we are elected for, and do not
+// lead yet, is answered when we do; a real broker's word would have it come again a second later.
+func TestClientsOfANewLeader(t *testing.T) {
+	offsets := kmsg.NewPtrListOffsetsRequest()
+	listed := kmsg.NewListOffsetsRequestTopic()
+	ends := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	asked := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	listed.Topic, asked.Topic = "near", "near"
+	latest, last := kmsg.NewListOffsetsRequestTopicPartition(), kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	latest.Timestamp, latest.CurrentLeaderEpoch, last.CurrentLeaderEpoch, last.LeaderEpoch = -1, ledEpoch, ledEpoch, ledEpoch
+	listed.Partitions, asked.Partitions = append(listed.Partitions, latest), append(asked.Partitions, last)
+	offsets.Topics, ends.Topics = append(offsets.Topics, listed), append(ends.Topics, asked)
+	for _, tt := range []struct {
+		req     kmsg.Request
+		version int16
+		refuse  func() kmsg.Response // as a real broker that does not lead it
+		told    func(kmsg.Response) (code int16, of int64)
+		want    int64
+	}{
+		{offsets, 5, func() kmsg.Response { return times(offsets, "", 0) }, func(r kmsg.Response) (int16, int64) {
+			p := r.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+			return p.ErrorCode, p.Offset
+		}, 200},
+		{ends, 3, func() kmsg.Response {
+			resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
+			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			topic.Topic = "near"
+			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			p.ErrorCode = 6
+			topic.Partitions = append(topic.Partitions, p)
+			resp.Topics = append(resp.Topics, topic)
+			return resp
+		}, func(r kmsg.Response) (int16, int64) {
+			p := r.(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0]
+			return p.ErrorCode, p.EndOffset
+		}, 200},
+		{fetches(12, map[string]int64{"near": 200}), 12, func() kmsg.Response { return replicas(fetches(12, map[string]int64{"near": 200})) }, func(r kmsg.Response) (int16, int64) {
+			p := r.(*kmsg.FetchResponse).Topics[0].Partitions[0]
+			return p.ErrorCode, p.HighWatermark
+		}, 200},
+	} {
+		t.Run(kmsg.NameForKey(tt.req.Key()), func(t *testing.T) {
+			real := startReal(t)
+			real.answer = func(kmsg.Request) kmsg.Response { return tt.refuse() }
+			s, addr := serveTest(t, real, ServerConfig{})
+			s.follower = func(context.Context, int32) (*wire.Conn, error) { return nil, errNothing }
+			looked := 0
+			s.coming = func(fetchKey) (soon, elected bool) {
+				if looked++; looked == 3 {
+					ledTest(t, s, "near", true)
+				}
+				return false, true
+			}
+			if code, of := tt.told(do(t, dialTest(t, addr), tt.version, tt.req)); code != 0 || of != tt.want {
+				t.Errorf("error %d, %d, want %d", code, of, tt.want)
+			}
 		})
 	}
 }
