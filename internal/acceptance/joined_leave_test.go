@@ -16,7 +16,6 @@ import (
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/transport/broker"
-	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 // killed has the identity look as after a kill: nobody said that it ended.
@@ -147,22 +146,7 @@ func leaveByState(t *testing.T, us *member, store *coordinator.Memory, topics []
 		len(found.Guessed)+len(found.Others)+len(found.Out) > 0 {
 		t.Errorf("a dry run: %+v, %v", found, err)
 	}
-	stop := func(ctx context.Context, d broker.Running, topics []string) error {
-		nowhere, err := kafka.New(kafka.Config{Bootstrap: []string{"127.0.0.1:1"}})
-		if err != nil {
-			return err
-		}
-		defer nowhere.Close()
-		m := run(t, "leaves", nowhere, d, mirror.Options{Topics: mirror.Topics{Include: topics}, Store: store, GroupTimeout: time.Second})
-		defer m.end()
-		kafkatest.Eventually(t, time.Minute, func(context.Context) error {
-			if !m.Status().Running {
-				return errors.New("not running yet")
-			}
-			return nil
-		})
-		return m.Stop(ctx, topics...)
-	}
+	stop := stopping(t, "leaves", store)
 	broken, cancel := context.WithCancel(t.Context())
 	first := us.leaving()
 	first.Stop = func(ctx context.Context, d broker.Running, topics []string) error {
