@@ -38,7 +38,7 @@ func (p *Partition) refuses() error {
 }
 
 func (p *Partition) cut(at int64) {
-	p.changed = true
+	p.changed, p.cutHere = true, true
 	p.cutCount++
 	p.high = min(p.high, at)
 	p.fail(at, fmt.Errorf("%v: %w: the log was cut at offset %d", p.partition, cluster.ErrOutOfOrder, at))

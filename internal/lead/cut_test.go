@@ -117,6 +117,9 @@ func TestACutIsOwed(t *testing.T) {
 	if len(cuts) != 1 || cuts[0] != nil {
 		t.Fatalf("%v", cuts)
 	}
+	if s := p.State(); !s.Cut {
+		t.Errorf("readers are not known to stand behind the end: %+v", s)
+	}
 	appendTo(p, &got, few(4, 4, 2)...)
 	ask(p, 1, 8, 2)
 	ask(p, 2, 8, 2)
@@ -197,5 +200,24 @@ func TestGap(t *testing.T) {
 	p.Truncate(28, func(error) {})
 	if p.Current(&a) {
 		t.Error("what was read before a cut may still be sent")
+	}
+}
+
+// TestCutIsOverWithAnEpoch: readers behind the log end hear of the next epoch.
+func TestCutIsOverWithAnEpoch(t *testing.T) {
+	p := led(t, 0, nil)
+	var got []outcome
+	appendTo(p, &got, few(0, 6, 2)...)
+	p.Truncate(6, func(error) {})
+	if s := p.State(); s.Cut {
+		t.Errorf("nothing was cut: %+v", s)
+	}
+	p.Truncate(4, func(error) {})
+	if s := p.State(); !s.Cut {
+		t.Errorf("%+v", s)
+	}
+	p.Lead(8)
+	if s := p.State(); s.Cut {
+		t.Errorf("the epoch is another one: %+v", s)
 	}
 }

@@ -46,7 +46,8 @@ type Partition struct {
 	refusing  bool   // after an append with an error, until Forget
 	runs      []*run // not answered, in order
 	cuts      []func(error)
-	cutCount  int // of cuts, and of epochs
+	cutCount  int  // of cuts, and of epochs
+	cutHere   bool // State.Cut
 	trims     []trim
 	watchers  []*Watcher
 	changed   bool
@@ -174,6 +175,7 @@ func (p *Partition) lead(epoch int32) {
 		return
 	}
 	p.epoch, p.phase, p.changed = epoch, Gathering, true
+	p.cutHere = false
 	p.cutCount++
 	for i := range p.followers {
 		p.followers[i].forget()

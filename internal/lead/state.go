@@ -21,6 +21,9 @@ type State struct {
 	// Disputed: followers end in different epochs, and without a history nobody can say
 	// which of them are right. Gathering ends only after Know.
 	Disputed bool
+	// Cut: there was a cut under this epoch. Readers may stand behind the log end, and only
+	// another epoch has them look for where it is.
+	Cut bool
 	// OpenUnknown: a cut has opened transactions again of which nothing is remembered.
 	// Until Reopen, LastStable and Open leave them out.
 	OpenUnknown bool
@@ -53,7 +56,7 @@ func (p *Partition) State() State {
 		Phase: p.phase, Epoch: p.epoch, LogStart: p.start, LogEnd: p.start, Next: p.end, HighWatermark: p.high,
 		Quorum:     quorumEnd(p.followers, p.need()),
 		Disputed:   !p.found && !p.proven && disputed(p.followers, p.start),
-		LastStable: p.open.lastStable(p.high), OpenUnknown: p.open.unknown, Window: p.window.size,
+		LastStable: p.open.lastStable(p.high), Cut: p.cutHere, OpenUnknown: p.open.unknown, Window: p.window.size,
 		History: slices.Clone(p.history), Followers: make([]Follower, 0, len(p.followers)),
 	}
 	for i := range p.followers {

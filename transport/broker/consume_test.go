@@ -167,14 +167,25 @@ func TestJavaIsRedirected(t *testing.T) {
 	}
 }
 
-// TestOtherEpochs: who believes in another leader epoch is told so, as a leader does.
+// TestOtherEpochs: who believes in another leader epoch is told so, as a leader does:
+// where a follower is asked for him too, and where a real broker that has heard of the
+// other epoch no more than he says that he is out of range.
 func TestOtherEpochs(t *testing.T) {
 	for epoch, code := range map[int32]int16{ledEpoch - 1: 74, ledEpoch + 1: 75} {
-		_, conn, _ := consumeTest(t)
-		req := fetches(12, map[string]int64{"far": 160})
-		req.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
-		if got := fetchTold(do(t, conn, 12, req).(*kmsg.FetchResponse)); got["far"] != fmt.Sprintf(`error %d, "", to -1`, code) {
-			t.Errorf("epoch %d: %v", epoch, got)
+		want := fmt.Sprintf(`error %d, "", to -1`, code)
+		_, conn, asked := consumeTest(t)
+		for _, first := range []int32{epoch, ledEpoch, epoch} {
+			req := fetches(12, map[string]int64{"far": 160, "late": 170})
+			for i := range req.Topics {
+				req.Topics[i].Partitions[0].CurrentLeaderEpoch = first
+			}
+			got := fetchTold(do(t, conn, 12, req).(*kmsg.FetchResponse))
+			if first != ledEpoch && (got["far"] != want || got["late"] != want) {
+				t.Errorf("epoch %d, %d questions to followers: %v", epoch, asked.Load(), got)
+			}
+		}
+		if asked.Load() != 1 {
+			t.Errorf("%d questions to followers", asked.Load())
 		}
 	}
 }

@@ -204,10 +204,13 @@ func (r *round) takeSide(s side) {
 		}
 		_, name := led.ID()
 		p, ok := got[name]
-		switch {
+		switch wrong := epochCode(w.ask.CurrentLeaderEpoch, led.Epoch()); {
 		case !ok:
 		case p.ErrorCode == 0:
 			p.PreferredReadReplica = -1
+			r.put(w.fetchKey, p)
+		case wrong != 0:
+			p.ErrorCode = wrong
 			r.put(w.fetchKey, p)
 		case p.ErrorCode == int16(codeTopicAuthorization) && r.from.Version >= fetchFromFollower:
 			// We may not read it; the client may, over there.

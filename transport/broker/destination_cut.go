@@ -32,7 +32,7 @@ func (d *Destination) Truncate(ctx context.Context, cuts []fetcher.Cut) []error 
 			errs[i] = err
 			continue
 		}
-		if s := leds[i].State(); at < s.Next {
+		if s := leds[i].State(); at < s.Next || s.Cut {
 			topic, name := leds[i].ID()
 			raise[metalog.PartitionID{Topic: topic, Partition: name.Partition}] = s.Epoch + 1
 			d.cfg.Logger.Warn("a log is cut", "topic", name.Topic, "partition", name.Partition, "from", at, "to", s.Next)

@@ -51,16 +51,18 @@ func absent(code int16) bool {
 //
 // A follower that lags knows nothing of offsets which a leader would know, and its
 // OFFSET_OUT_OF_RANGE would make a consumer begin anew: it stands only where no
-// replica has the offset. NOT_LEADER_OR_FOLLOWER under an unchanged epoch would make
-// clients ask for metadata in vain.
+// replica has the offset, and the consumer knows of the epoch in which that is so; one
+// that has read what was cut since looks for where the logs part. NOT_LEADER_OR_FOLLOWER
+// under an unchanged epoch would make clients ask for metadata in vain.
 func consumed(code int16, epoch int32, offset int64, s lead.State) (_ int16, away bool) {
 	switch {
+	case !absent(code) && code != int16(codeOffsetOutOfRange):
+		return code, false
+	case epochCode(epoch, s.Epoch) != 0:
+		return epochCode(epoch, s.Epoch), false
 	case absent(code):
-		if wrong := epochCode(epoch, s.Epoch); wrong != 0 {
-			return wrong, false
-		}
 		return 0, true
-	case code == int16(codeOffsetOutOfRange) && reaches(s, offset):
+	case reaches(s, offset):
 		return 0, false
 	}
 	return code, false
@@ -71,7 +73,11 @@ func reaches(s lead.State, offset int64) bool {
 	if s.Phase == lead.Gathering {
 		return true
 	}
-	if offset < s.LogStart || offset > max(s.LogEnd, s.HighWatermark) {
+	end := max(s.LogEnd, s.HighWatermark)
+	if s.Cut && offset > end {
+		return true // our epoch is about to be raised
+	}
+	if offset < s.LogStart || offset > end {
 		return false
 	}
 	gone := func(f lead.Follower) bool { return f.Known && f.LogStart > offset }

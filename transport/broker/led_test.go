@@ -64,6 +64,8 @@ func TestConsumed(t *testing.T) {
 		Phase: lead.Leading, Epoch: 7, LogStart: 100, LogEnd: 200, HighWatermark: 200,
 		Followers: []lead.Follower{{Replica: 1, Known: true, LogStart: 120}, {Replica: 2, Known: true, LogStart: 110}},
 	}
+	cut := leading
+	cut.Cut = true
 	gathering := lead.State{Phase: lead.Gathering, Epoch: 7}
 	tests := []struct {
 		name   string
@@ -82,6 +84,10 @@ func TestConsumed(t *testing.T) {
 		{"a replica that lags", 1, 7, 190, leading, 0, false},
 		{"at the end", 1, 7, 200, leading, 0, false},
 		{"behind the end", 1, 7, 201, leading, 1, false},
+		{"behind the end, in an older epoch", 1, 6, 201, leading, 74, false},
+		{"behind the end, in a newer epoch", 1, 8, 201, leading, 75, false},
+		{"cut, the epoch not raised yet", 1, 7, 201, cut, 0, false},
+		{"cut, before the start", 1, 7, 99, cut, 1, false},
 		{"before the start", 1, 7, 99, leading, 1, false},
 		{"gone from all replicas", 1, 7, 105, leading, 1, false},
 		{"gone from one replica", 1, 7, 115, leading, 0, false},
