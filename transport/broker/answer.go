@@ -20,6 +20,8 @@ var looked = map[kmsg.Key]func(*client, context.Context, header, []byte) error{
 	kmsg.DeleteRecords:        (*client).deleteRecords,
 	kmsg.OffsetForLeaderEpoch: (*client).epochEnds,
 	kmsg.WriteTxnMarkers:      (*client).markers,
+	kmsg.DescribeProducers:    (*client).describeProducers,
+	kmsg.ShareFetch:           (*client).shareFetch,
 }
 
 // own answers a client's request for what we lead; done is false when it is for a
