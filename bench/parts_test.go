@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,6 +71,13 @@ func TestFill(t *testing.T) {
 
 // TestMeters: the figures a child takes of itself are there.
 func TestMeters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file") // or a process that has just begun may have read and written nothing
+	if err := os.WriteFile(file, []byte("written"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(file); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range []struct{ file, format string }{
 		{"status", "VmHWM: %d kB"}, {"io", "rchar: %d"}, {"io", "syscr: %d"}, {"io", "syscw: %d"},
 	} {

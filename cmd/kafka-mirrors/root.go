@@ -37,7 +37,7 @@ func failed(err error) error { return &outcome{exitFailed, err} }
 // to exit with.
 func execute(ctx context.Context, args []string, s streams) int {
 	root := newRoot(s)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // of nil cobra would make the process's own
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

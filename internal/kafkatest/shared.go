@@ -28,6 +28,7 @@ type sharedCluster struct {
 // must call.
 func Shared(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	long(t)
 	full, err := o.withDefaults()
 	if err != nil {
 		t.Fatalf("kafkatest: %v", err)

@@ -17,14 +17,23 @@ import (
 // with the test. Jars come from a cache folder (KAFKATEST_CACHE, by default
 // clustermirror-kafkatest in the user's cache folder), filled by Maven on
 // first use. Releases before 3 get a ZooKeeper, which no fault touches: it ends
-// with the cluster. Without Java or Maven the test is skipped, or fails if
-// KAFKATEST_REQUIRED is set.
+// with the cluster. Without Java or Maven, and with -short, the test is skipped;
+// with KAFKATEST_REQUIRED set it fails without them, and runs with -short.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	long(t)
 	c, err := startCore(t.Context(), o, t.TempDir())
 	check(t, err)
 	t.Cleanup(c.close)
 	return &Cluster{core: c, t: t}
+}
+
+// long skips the test where short ones are wanted.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() && os.Getenv("KAFKATEST_REQUIRED") == "" {
+		t.Skip("real-Kafka test skipped: -short")
+	}
 }
 
 // check skips or fails the test if the cluster could not be started.

@@ -63,8 +63,8 @@ func destinationOf(t testing.TB, k *kafkatest.Cluster, change func(*DestinationC
 	return d, stop
 }
 
-// TestDestinationContract is what every destination promises, on three real brokers.
-func TestDestinationContract(t *testing.T) {
+// TestRealDestinationContract is what every destination promises, on three real brokers.
+func TestRealDestinationContract(t *testing.T) {
 	for _, version := range both() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
