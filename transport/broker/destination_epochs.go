@@ -6,6 +6,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/epoch"
 	"github.com/clustermirror/mirror/internal/lead"
 	"github.com/clustermirror/mirror/internal/metalog"
 )
@@ -121,24 +122,31 @@ func (d *Destination) settle(ctx context.Context, h *holding, led *lead.Partitio
 	for _, f := range s.Followers {
 		latest = max(latest, f.LastEpoch)
 	}
-	history := found.history
+	history, err := settled(found, latest, func(offset int64) (glimpse, error) {
+		return d.glimpse(ctx, found.replica, h.name, id, offset)
+	})
+	if err == nil && len(history) > 0 { // else it is tried again as long as it is waited for
+		led.Know(history)
+	}
+}
+
+// settled is the history of what was found of a log: as far as it could be read what stands there, and
+// behind that the latest epoch that a replica told. A log whose end cannot be read yet is read up to there.
+func settled(found scanned, latest int32, read func(offset int64) (glimpse, error)) (history epoch.History, err error) {
+	history = found.history
 	if len(history) == 0 && found.high > found.start && found.end > 0 {
-		last, err := d.glimpse(ctx, found.replica, h.name, id, found.high-1)
+		last, err := read(found.high - 1)
 		if err == nil && last.some {
-			history, err = historyOf(max(found.start, last.start), last, func(offset int64) (glimpse, error) {
-				return d.glimpse(ctx, found.replica, h.name, id, offset)
-			})
+			history, err = historyOf(max(found.start, last.start), last, read)
 		}
 		if err != nil {
-			return // tried again as long as it is waited for
+			return nil, err
 		}
 	}
 	if found.high < found.end {
 		history = history.Assign(latest, found.high)
 	}
-	if len(history) > 0 {
-		led.Know(history)
-	}
+	return history, nil
 }
 
 // EpochEnds tells where leader epochs end, in our logs and in those of real leaders.

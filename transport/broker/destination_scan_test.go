@@ -122,3 +122,34 @@ func TestElsewhereThan(t *testing.T) {
 		}
 	}
 }
+
+// TestSettledHistory: a log whose replicas end in different epochs has those that can be read, and
+// behind the high watermark the latest that a replica tells.
+func TestSettledHistory(t *testing.T) {
+	log := func(offset int64) (glimpse, error) { // epoch 3 from 10 on, 4 from 20 on, to 30
+		if offset < 20 {
+			return glimpse{some: true, base: 10, next: 20, epoch: 3, start: 10}, nil
+		}
+		return glimpse{some: true, base: 20, next: 30, epoch: 4, start: 10}, nil
+	}
+	refused := func(int64) (glimpse, error) { return glimpse{}, errNothing }
+	whole := epoch.History{{Epoch: 3, Start: 10}, {Epoch: 4, Start: 20}}
+	for _, tt := range []struct {
+		name  string
+		found scanned
+		read  func(int64) (glimpse, error)
+		want  epoch.History
+		err   error
+	}{
+		{"all is read already", scanned{start: 10, high: 30, end: 30, history: whole}, refused, whole, nil},
+		{"the end cannot be read yet", scanned{start: 10, high: 30, end: 35}, log, append(slices.Clone(whole), epoch.Start{Epoch: 7, Start: 30}), nil},
+		{"nor what is before", scanned{start: 10, high: 30, end: 35}, refused, nil, errNothing},
+		{"nothing can be read yet", scanned{start: 10, high: 10, end: 35}, refused, epoch.History{{Epoch: 7, Start: 10}}, nil},
+		{"the logs are empty", scanned{}, refused, nil, nil},
+	} {
+		got, err := settled(tt.found, 7, tt.read)
+		if !slices.Equal(got, tt.want) || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
+		}
+	}
+}
