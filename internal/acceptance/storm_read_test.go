@@ -168,6 +168,21 @@ func (b *background) neighbours(c *kafkatest.Cluster, prefix string) *neighbour 
 	return o
 }
 
+// judge says what was wrong: no topic of others is ever on us where the cluster can keep it
+// off, and elsewhere none for longer than a second, of which this takes five.
+func (o *neighbour) judge(t *testing.T, kept bool) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	limit := 5 * time.Second
+	if !long() {
+		limit *= 3 // other packages' clusters run beside this one
+	}
+	if kept && len(o.onUs) > 0 || o.longOn > limit {
+		t.Errorf("topics of others were on us, for %v at most: %v", o.longOn, o.onUs)
+	}
+}
+
 // placedOnUs says whether a topic has a replica that is none of the real brokers', which
 // have low ids here.
 func placedOnUs(ctx context.Context, cl *kgo.Client, topic string) (on, known bool) {

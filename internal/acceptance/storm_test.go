@@ -46,6 +46,7 @@ type storm struct {
 	neighbour *neighbour
 
 	written, read, beside pulse
+	costs                 costs
 }
 
 // TestStorm: 50 events in random order (6 in the ordinary run) hit the workers, brokers and
@@ -195,13 +196,15 @@ func (s *storm) blow(n int, b blow) {
 	if taken := s.intruders.taken.Load(); taken > 0 {
 		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
 	}
+	s.costs.add(b, still, s.written.longest(), s.beside.longest())
 	s.t.Logf("%d: %v, led by %d and then by %d, took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
 		n+1, b, was, s.lead(), over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
 	limit := blows[b.kind].limit
 	if !long() {
 		limit *= 3 // other packages' clusters run beside this one
 	}
-	if limit > 0 && still > limit+s.written.longest() {
+	// How long plain writes waited says how busy the machine is; a take-over is several such steps.
+	if limit > 0 && still > limit+4*s.written.longest() {
 		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still, limit)
 	}
 }
@@ -217,9 +220,8 @@ func (s *storm) end() {
 	s.unwanted.end()
 	t.Logf("%d writes were tried, %d taken; %d topics of others created, %d were on us, %v at most",
 		s.intruders.tries.Load(), s.intruders.taken.Load(), s.neighbour.made, len(s.neighbour.onUs), s.neighbour.longOn)
-	if limit := 5 * time.Second; s.neighbour.longOn > limit && (long() || s.neighbour.longOn > 3*limit) {
-		t.Errorf("topics of others were on us for %v: %v", s.neighbour.longOn, s.neighbour.onUs)
-	}
+	t.Logf("stood still for, by event:\n%v", &s.costs)
+	s.neighbour.judge(t, s.cordons())
 	if s.intruders.tries.Load() == 0 || s.neighbour.made == 0 {
 		t.Error("nobody tried to write, or to create topics")
 	}
@@ -240,7 +242,11 @@ func (s *storm) end() {
 	}
 	s.compare()
 	s.stop()
+	s.after()
 }
+
+// cordons reports that the destination can keep automatic placement off us.
+func (s *storm) cordons() bool { return s.dst.Version() >= "4.3" }
 
 // compare has both sides read a last record, and compares what they have read.
 func (s *storm) compare() {
@@ -254,19 +260,24 @@ func (s *storm) compare() {
 			kafkatest.Eventually(s.t, time.Minute, func(context.Context) error { return f.upTo(last) })
 		}
 		r.sameAs(s.t, s.source[i])
-		if s.java == nil || r.topic != s.kept {
-			continue
+		if s.java != nil && r.topic == s.kept {
+			s.javaReads(last).sameAs(s.t, &follower{saw: s.source[i].saw[:1]})
 		}
-		java := &follower{name: "Java's console consumer", topic: s.kept, saw: make([][]seen, 1)}
-		kafkatest.Eventually(s.t, time.Minute, func(context.Context) error {
-			java.saw[0] = nil
-			for _, l := range s.java.Lines(s.t) {
-				java.saw[0] = append(java.saw[0], seenAs(l.Offset, []byte(l.Key), []byte(l.Value)))
-			}
-			return java.upTo(last)
-		})
-		java.sameAs(s.t, &follower{saw: s.source[i].saw[:1]})
 	}
+}
+
+// javaReads is what Java has read, once that is all up to the last records given.
+func (s *storm) javaReads(last []int64) *follower {
+	s.t.Helper()
+	java := &follower{name: "Java's console consumer", topic: s.kept, saw: make([][]seen, 1)}
+	kafkatest.Eventually(s.t, time.Minute, func(context.Context) error {
+		java.saw[0] = nil
+		for _, l := range s.java.Lines(s.t) {
+			java.saw[0] = append(java.saw[0], seenAs(l.Offset, []byte(l.Key), []byte(l.Value)))
+		}
+		return java.upTo(last)
+	})
+	return java
 }
 
 // stop fails over: what is written then is read by those who read before.
@@ -288,19 +299,32 @@ func (s *storm) stop() {
 		})
 	}
 	t.Logf("all could be written to %v after the stop was asked for", time.Since(began).Round(10*time.Millisecond))
+}
+
+// after has those who read before the stop read over it, and compares with who reads it all
+// anew from the real leaders. Then the workers leave.
+func (s *storm) after() {
+	t := s.t
+	t.Helper()
 	for _, r := range s.readers {
 		last := make([]int64, len(r.saw))
 		for p := range last {
 			last[p] = write(t, s.dst, r.topic, int32(p), 1)
 		}
-		kafkatest.Eventually(t, time.Minute, func(context.Context) error { return r.upTo(last) })
-	}
-	s.reading.end()
-	for _, r := range s.readers {
-		for _, err := range r.errs {
-			t.Error(err)
+		var opts []kgo.Opt
+		if r.topic == s.committed {
+			opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		}
+		anew := s.reading.follows(s.dst, "who reads anew", r.topic, int32(len(last)), nil, opts...)
+		for _, f := range []*follower{r, anew} {
+			kafkatest.Eventually(t, time.Minute, func(context.Context) error { return f.upTo(last) })
+		}
+		r.sameAs(t, anew)
+		if s.java != nil && r.topic == s.kept {
+			s.javaReads(last).sameAs(t, &follower{saw: anew.saw[:1]})
 		}
 	}
+	s.reading.end()
 	for _, w := range s.workers {
 		w.process.Signal(syscall.SIGTERM)
 		if err := w.process.Wait(timeout(t, 30*time.Second)); err != nil {

@@ -140,10 +140,8 @@ func broker(c *cursor, version uint32) Broker {
 		b.Listeners = append(b.Listeners, Listener{Name: c.string(), Host: c.string(), Port: uint16(c.int16()), Protocol: c.int16()})
 		c.tags(nil)
 	}
-	for n := c.length(6); n > 0 && c.err == nil; n-- { // features
-		c.string()
-		c.int16()
-		c.int16()
+	for n := c.length(6); n > 0 && c.err == nil; n-- {
+		b.Features = append(b.Features, Feature{Name: c.string(), Min: c.int16(), Max: c.int16()})
 		c.tags(nil)
 	}
 	b.Rack, b.Fenced = c.string(), c.bool()

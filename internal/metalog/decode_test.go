@@ -26,6 +26,7 @@ func samples() map[string]metalog.Record {
 		"register": metalog.RegisterBroker{Broker: metalog.Broker{
 			ID: 100, Epoch: 1 << 40, Incarnation: uuid(9), Rack: "r1", Fenced: true, InControlledShutdown: true,
 			Listeners:   []metalog.Listener{{Name: "INTERNAL", Host: "h", Port: 65535, Protocol: 3}, {Name: "X", Host: "", Port: 1}},
+			Features:    []metalog.Feature{{Name: "metadata.version", Min: 7, Max: 30}, {Name: "x", Max: 1}},
 			Directories: []metalog.UUID{uuid(3)}, Cordoned: []metalog.UUID{uuid(3), uuid(4)},
 		}},
 		"unregister":   metalog.UnregisterBroker{ID: 3, Epoch: 9},
@@ -88,7 +89,7 @@ func TestDecodeOld(t *testing.T) {
 		{"RegisterBroker v0", "010000" + "00000002" + id + "0000000000000005" + "02" + "0241" + "0268" + "2384" + "0000" + "00" +
 			"02" + "0266" + "0001" + "0002" + "00" + "00" + "01" + "00",
 			metalog.RegisterBroker{Broker: metalog.Broker{ID: 2, Epoch: 5, Incarnation: metalog.UUID{15: 7}, Fenced: true,
-				Listeners: []metalog.Listener{{Name: "A", Host: "h", Port: 9092}}}}},
+				Listeners: []metalog.Listener{{Name: "A", Host: "h", Port: 9092}}, Features: []metalog.Feature{{Name: "f", Min: 1, Max: 2}}}}},
 		{"Partition v0", "010300" + "00000001" + id + "0200000001" + "0200000001" + "01" + "01" + "00000001" + "00000003" + "00000004" + "00",
 			metalog.NewPartition{ID: metalog.PartitionID{Topic: cluster.TopicID{15: 7}, Partition: 1}, Partition: metalog.Partition{
 				Replicas: []int32{1}, ISR: []int32{1}, Removing: []int32{}, Adding: []int32{}, Leader: 1, LeaderEpoch: 3, PartitionEpoch: 4}}},

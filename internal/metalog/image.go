@@ -67,7 +67,8 @@ type Broker struct {
 	Epoch       int64 // given at registration; grows with every new incarnation
 	Incarnation UUID
 	Listeners   []Listener
-	Rack        string // empty for none
+	Features    []Feature // that its software knows
+	Rack        string    // empty for none
 	// Fenced brokers lead nothing and are in no in-sync set.
 	Fenced, InControlledShutdown bool
 	Directories                  []UUID
@@ -80,6 +81,12 @@ type Listener struct {
 	Name, Host string
 	Port       uint16
 	Protocol   int16
+}
+
+// Feature is a range of levels.
+type Feature struct {
+	Name     string
+	Min, Max int16
 }
 
 // Topic is a topic; its partitions are numbered from 0.

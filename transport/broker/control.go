@@ -249,7 +249,7 @@ func (c *control) ask(ctx context.Context, link *controller, i metalog.Image, v 
 	}
 	switch v {
 	case assigns:
-		return assign(ctx, link, i, lists)
+		return c.place(ctx, link, i, lists)
 	case syncs:
 		return inSync(ctx, link, i, us.Self, lists)
 	case elects:

@@ -58,17 +58,7 @@ func (c *control) adoptSome(ctx context.Context, ids []metalog.PartitionID) map[
 func (c *control) join(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
 	ctx, cancel := context.WithTimeout(ctx, c.joining)
 	defer cancel()
-	failed := make(map[metalog.PartitionID]error)
-	err := c.uncordoned(ctx, func() error {
-		failed = c.drive(ctx, ids, decideJoin)
-		return nil
-	})
-	if err != nil {
-		for _, id := range ids {
-			failed[id] = err
-		}
-	}
-	return failed
+	return c.drive(ctx, ids, decideJoin)
 }
 
 // takeOver makes us a replica in sync, and the leader.

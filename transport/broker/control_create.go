@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -18,57 +17,6 @@ import (
 // maxPartitions bounds the partitions of one request that creates topics. The
 // controller writes a record for each, and one for each setting.
 const maxPartitions = 2000
-
-// maxWindow is how long we try to be cordoned again after ctx has ended.
-const maxWindow = 5 * time.Second
-
-// uncordoned does something that places replicas on us, which a cordoned broker
-// must not have. Automatic placement may use the moment as well: what comes here
-// then is the guard's. One at a time, so that nobody's moment ends early.
-//
-// All replicas of a list must not be cordoned: peers are those of ours beside us. Each
-// is again with its own next heartbeat.
-func (c *control) uncordoned(ctx context.Context, do func() error, peers ...int32) error {
-	c.window.Lock()
-	defer c.window.Unlock()
-	err := c.m.Cordon(ctx, false)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return do()
-	}
-	if err == nil {
-		err = c.uncordon(ctx, peers)
-	}
-	if err == nil {
-		err = do()
-	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWindow)
-	defer cancel()
-	if again := c.m.Cordon(closing, true); again != nil && !errors.Is(again, errors.ErrUnsupported) {
-		c.m.logger.Warn("cordoned again, but the metadata log does not have it yet", "error", again)
-	}
-	return err
-}
-
-// uncordon is Cordon in the name of other workers.
-func (c *control) uncordon(ctx context.Context, peers []int32) error {
-	link := &controller{quorum: c.m.quorum}
-	defer link.drop()
-	cordoned := func(i metalog.Image, id int32) bool { b, ok := i.Broker(id); return ok && len(b.Cordoned) > 0 }
-	image := c.m.log.Image()
-	for _, id := range peers {
-		if !cordoned(image, id) {
-			continue
-		}
-		b, _ := image.Broker(id)
-		if err := link.inTheirName(ctx, b, image.Offset-1, wishes{}); err != nil {
-			return err
-		}
-	}
-	_, err := c.m.await(ctx, func(i metalog.Image) bool {
-		return !slices.ContainsFunc(peers, func(id int32) bool { return cordoned(i, id) })
-	})
-	return err
-}
 
 // create creates topics that we lead, and returns when we do; the errors are in
 // the order of the topics. Each partition has us as its preferred leader and as
@@ -106,7 +54,7 @@ func (c *control) create(ctx context.Context, wanted []cluster.NewTopic) []error
 	if err != nil {
 		return fill(errs, err)
 	}
-	if err := c.uncordoned(ctx, func() error { return c.createAll(ctx, link, plans, errs) }); err != nil {
+	if err := c.uncordoned(ctx, nil, func() error { return c.createAll(ctx, link, plans, errs) }); err != nil {
 		return fill(errs, err)
 	}
 	c.forget(ctx, wanted, errs, before)

@@ -38,7 +38,7 @@ func (c *control) grow(ctx context.Context, topics []cluster.Topic) []error {
 	}
 	link := &controller{quorum: c.m.quorum}
 	defer link.drop()
-	if err := c.uncordoned(ctx, func() error { return growAll(ctx, link, plans, errs) }); err != nil {
+	if err := c.uncordoned(ctx, nil, func() error { return growAll(ctx, link, plans, errs) }); err != nil {
 		return fill(errs, err)
 	}
 	c.awaitLed(ctx, plans, errs)

@@ -127,8 +127,8 @@ func decideHandBack(us party, i metalog.Image, id metalog.PartitionID, holds []i
 	return act{}, true // another worker of ours is in sync, and has to go by itself
 }
 
-func sameSet(a, b []int32) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(id int32) bool { return !slices.Contains(b, id) })
+func sameSet[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(one T) bool { return !slices.Contains(b, one) })
 }
 
 // comeBack is what makes us lead a partition again that nobody leads: our replica

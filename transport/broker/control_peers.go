@@ -5,15 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/clustermirror/mirror/internal/metalog"
 )
-
-// maxMoment is how long places are asked for among the replicas. The others are cordoned
-// again with their own next heartbeat, after which no answer can be good, while what is
-// created meanwhile may be placed on us.
-const maxMoment = time.Second
 
 // welcome makes other workers of ours replicas in sync of partitions that we lead, so that
 // the controller elects one of them when we are gone. It gives the reasons of those that
@@ -21,27 +15,7 @@ const maxMoment = time.Second
 func (c *control) welcome(ctx context.Context, ids []metalog.PartitionID, peers []int32) map[metalog.PartitionID]error {
 	ids, release := c.claims.some(ids)
 	defer release()
-	failed := make(map[metalog.PartitionID]error)
-	image, us := c.m.log.Image(), c.party()
-	var lacking []metalog.PartitionID
-	for _, id := range ids {
-		if decideAdd(us, image, id, peers).verb == assigns {
-			lacking = append(lacking, id)
-		}
-	}
-	if len(lacking) > 0 {
-		err := c.uncordoned(ctx, func() error {
-			moment, cancel := context.WithTimeout(ctx, maxMoment)
-			defer cancel()
-			maps.Copy(failed, c.drive(moment, lacking, func(us party, i metalog.Image, id metalog.PartitionID) act { return decideAdd(us, i, id, peers) }))
-			return nil
-		}, peers...)
-		for _, id := range lacking {
-			if err != nil {
-				failed[id] = err
-			}
-		}
-	}
+	failed := c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act { return decideAdd(us, i, id, peers) })
 	ids = slices.DeleteFunc(ids, func(id metalog.PartitionID) bool { return failed[id] != nil })
 	maps.Copy(failed, c.drive(ctx, ids, func(us party, i metalog.Image, id metalog.PartitionID) act { return decideAdmit(us, i, id, peers) }))
 	return failed
@@ -108,9 +82,9 @@ func (c *controller) inTheirName(ctx context.Context, b *metalog.Broker, offset 
 	if err != nil {
 		return err
 	}
-	dirs := b.Cordoned
-	if !w.cordoned {
-		dirs = nil
+	var dirs []metalog.UUID
+	if w.cordoned {
+		dirs = b.Directories
 	}
 	req := beatOf(b.ID, b.Epoch, offset, dirs, w)
 	resp, err := active.DoVersion(ctx, req, min(active.MaxVersion(req.Key()), req.MaxVersion()))

@@ -25,7 +25,9 @@ type fake struct {
 	beats    []*kmsg.BrokerHeartbeatRequest
 	refuse   map[int16]int16 // by request: this error code
 	bits     int32           // authorized operations
-	logins   []string        // mechanisms
+	// registrations were taken.
+	registrations int
+	logins        []string // mechanisms
 }
 
 func startFake(t *testing.T, controllers int, records ...metalog.Record) *fake {
@@ -94,8 +96,15 @@ func (f *fake) register(req *kmsg.BrokerRegistrationRequest, code int16) kmsg.Re
 		resp.ErrorCode = int16(codeDuplicateRegistration)
 	default:
 		b := metalog.Broker{ID: req.BrokerID, Incarnation: req.IncarnationID, Fenced: true, Directories: []metalog.UUID{req.LogDirs[0]}}
+		for _, l := range req.Listeners {
+			b.Listeners = append(b.Listeners, metalog.Listener{Name: l.Name, Host: l.Host, Port: l.Port, Protocol: l.SecurityProtocol})
+		}
+		for _, of := range req.Features {
+			b.Features = append(b.Features, metalog.Feature{Name: of.Name, Min: of.MinSupportedVersion, Max: of.MaxSupportedVersion})
+		}
+		f.registrations++
 		if old != nil && old.Incarnation == b.Incarnation {
-			b.Epoch, b.Fenced = old.Epoch, old.Fenced
+			b.Epoch, b.Fenced, b.InControlledShutdown = old.Epoch, old.Fenced, old.InControlledShutdown
 		} else {
 			f.epochs++
 			b.Epoch = f.epochs

@@ -51,6 +51,8 @@ type Self struct {
 	Shutdown bool
 	// moved: in the life before we were registered with other addresses.
 	moved bool
+	// open: the controller has been told that we are not cordoned, and not otherwise since.
+	open bool
 }
 
 // New connects to nothing yet. The error lists every bad field.
@@ -167,6 +169,7 @@ type session struct {
 	taken      map[int32]bool // ids that were refused
 	silent     silences
 	registered bool
+	refused    bool // a heartbeat was, since the last registration: what stands in the log does not
 	epoch      int64
 	answered   time.Time // the last answer to a heartbeat; at first, when we became who we are
 	behind     bool      // we are fenced only because we have not caught up
@@ -197,7 +200,7 @@ func (s *session) turn(ctx context.Context) (next, error) {
 	step := afterHeartbeat(err)
 	switch step {
 	case register:
-		s.registered = false
+		s.registered, s.refused = false, true
 	case seek:
 		s.controller.drop()
 	}
@@ -224,7 +227,12 @@ func (s *session) register(ctx context.Context) (next, error) {
 	if b, ok := s.m.log.Image().Broker(s.id.Broker); ok && b.Incarnation == s.id.Incarnation && elsewhereThan(b.Listeners, s.m.cfg.Listeners) {
 		s.m.become(func() { s.m.self.moved = true })
 	}
-	resp, err := s.controller.do(ctx, registration(s.id, s.m.cfg, clusterID, epochBefore(s.m.log.Image(), s.id), features))
+	req := registration(s.id, s.m.cfg, clusterID, epochBefore(s.m.log.Image(), s.id), features)
+	if epoch, ok := asRegistered(s.m.log.Image(), req); ok && !s.refused {
+		s.become(epoch)
+		return goOn, nil
+	}
+	resp, err := s.controller.do(ctx, req)
 	var answer *kmsg.BrokerRegistrationResponse
 	if err == nil {
 		answer = resp.(*kmsg.BrokerRegistrationResponse)
@@ -242,10 +250,15 @@ func (s *session) register(ctx context.Context) (next, error) {
 		s.controller.drop()
 		return step, err
 	}
-	s.registered, s.epoch = true, answer.BrokerEpoch
-	s.m.become(func() { s.m.self.Registered, s.m.self.Epoch = true, s.epoch })
-	s.m.logger.Info("registered as a broker", "broker", s.id.Broker, "epoch", s.epoch)
+	s.become(answer.BrokerEpoch)
 	return goOn, nil
+}
+
+// become has us registered.
+func (s *session) become(epoch int64) {
+	s.registered, s.refused, s.epoch = true, false, epoch
+	s.m.become(func() { s.m.self.Registered, s.m.self.Epoch = true, epoch })
+	s.m.logger.Info("registered as a broker", "broker", s.id.Broker, "epoch", epoch)
 }
 
 // catchUp waits, after a session may have ended unseen, until the metadata log
@@ -319,7 +332,9 @@ func (s *session) beat(ctx context.Context) error {
 	if was := s.m.Self().Fenced; was != answer.IsFenced {
 		s.m.logger.Info("broker membership", "broker", s.id.Broker, "fenced", answer.IsFenced)
 	}
-	s.m.become(func() { s.m.self.Fenced, s.m.self.Shutdown = answer.IsFenced, wish.shutdown && answer.ShouldShutdown })
+	s.m.become(func() {
+		s.m.self.Fenced, s.m.self.Shutdown, s.m.self.open = answer.IsFenced, wish.shutdown && answer.ShouldShutdown, !wish.cordoned
+	})
 	return nil
 }
 

@@ -91,6 +91,39 @@ func TestAnIDInUse(t *testing.T) {
 	}
 }
 
+// TestComesBackAsRegistered: a registration that stands is not made again, as nothing would
+// be cordoned after it. One that differs is, and one that the controller refuses.
+func TestComesBackAsRegistered(t *testing.T) {
+	f := startFake(t, 1)
+	identities := new(MemoryIdentities)
+	for n, tt := range []struct {
+		port  uint16
+		epoch int64 // more than in the log
+		want  int
+	}{{1, 0, 1}, {1, 0, 1}, {2, 0, 2}, {2, 0, 2}, {2, 1, 3}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			f.set(func() {
+				if b := f.brokers[100]; b != nil {
+					b.Epoch += tt.epoch
+				}
+			})
+			m, _ := joinFake(t, f, func(c *Config) { c.Identities, c.Name, c.Listeners[0].Port = identities, "a", tt.port })
+			if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			beats := len(f.copyBeats())
+			kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if f.registrations != tt.want || m.Self().Broker != 100 || len(f.brokers[100].Cordoned) != 1 || len(f.beats) < beats+3 {
+					return fmt.Errorf("%d registrations, want %d; broker %+v", f.registrations, tt.want, f.brokers[100])
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // TestSessionLost: what the controller forgets is registered again.
 func TestSessionLost(t *testing.T) {
 	f := startFake(t, 3)

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -65,6 +66,32 @@ func registration(id Identity, cfg Config, clusterID string, before int64, featu
 		req.Listeners = append(req.Listeners, one)
 	}
 	return req
+}
+
+// asRegistered gives the epoch of a registration that stands as it would be made now. A new
+// one would change nothing but that nothing is cordoned until the next heartbeat. It is pure.
+func asRegistered(i metalog.Image, req *kmsg.BrokerRegistrationRequest) (epoch int64, ok bool) {
+	b, ok := i.Broker(req.BrokerID)
+	if !ok || b.Incarnation != metalog.UUID(req.IncarnationID) || b.InControlledShutdown {
+		return 0, false
+	}
+	rack := ""
+	if req.Rack != nil {
+		rack = *req.Rack
+	}
+	var dirs []metalog.UUID
+	for _, d := range req.LogDirs {
+		dirs = append(dirs, d)
+	}
+	var listeners []metalog.Listener
+	for _, l := range req.Listeners {
+		listeners = append(listeners, metalog.Listener{Name: l.Name, Host: l.Host, Port: l.Port, Protocol: l.SecurityProtocol})
+	}
+	var features []metalog.Feature
+	for _, f := range req.Features {
+		features = append(features, metalog.Feature{Name: f.Name, Min: f.MinSupportedVersion, Max: f.MaxSupportedVersion})
+	}
+	return b.Epoch, rack == b.Rack && slices.Equal(dirs, b.Directories) && sameSet(listeners, b.Listeners) && sameSet(features, b.Features)
 }
 
 // heartbeat is the request that keeps us one. The offset is the last one in our

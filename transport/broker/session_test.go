@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/metalog"
@@ -62,6 +65,40 @@ func TestDecisions(t *testing.T) {
 	now := time.Now()
 	if late(time.Time{}, now, time.Second) || late(now.Add(-time.Second), now, time.Second) || !late(now.Add(-2*time.Second), now, time.Second) {
 		t.Error("late")
+	}
+}
+
+func TestAsRegistered(t *testing.T) {
+	feature := kmsg.NewBrokerRegistrationRequestFeature()
+	feature.Name, feature.MaxSupportedVersion = "x", 3
+	cfg := Config{Rack: "r", Listeners: []Listener{{Name: "A", Host: "h", Port: 1}, {Name: "B", Host: "h", Port: 2, Protocol: 3}}}
+	req := registration(Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{2}}, cfg, "c", 7, []kmsg.BrokerRegistrationRequestFeature{feature})
+	for _, tt := range []struct {
+		name   string
+		change func(*metalog.Broker)
+		want   bool
+	}{
+		{"the same", func(*metalog.Broker) {}, true},
+		{"fenced and cordoned", func(b *metalog.Broker) { b.Fenced, b.Cordoned = true, b.Directories }, true},
+		{"in another order", func(b *metalog.Broker) { slices.Reverse(b.Listeners) }, true},
+		{"of an earlier incarnation", func(b *metalog.Broker) { b.Incarnation = metalog.UUID{9} }, false},
+		{"on its way out", func(b *metalog.Broker) { b.InControlledShutdown = true }, false},
+		{"elsewhere", func(b *metalog.Broker) { b.Listeners[1].Port = 3 }, false},
+		{"with a listener more", func(b *metalog.Broker) { b.Listeners = append(b.Listeners, metalog.Listener{Name: "C"}) }, false},
+		{"of older software", func(b *metalog.Broker) { b.Features[0].Max = 2 }, false},
+		{"in another rack", func(b *metalog.Broker) { b.Rack = "" }, false},
+		{"with another directory", func(b *metalog.Broker) { b.Directories = []metalog.UUID{{3}} }, false},
+	} {
+		b := metalog.Broker{ID: 100, Epoch: 7, Incarnation: metalog.UUID{1}, Directories: []metalog.UUID{{2}}, Rack: "r",
+			Listeners: []metalog.Listener{{Name: "A", Host: "h", Port: 1}, {Name: "B", Host: "h", Port: 2, Protocol: 3}}, Features: []metalog.Feature{{Name: "x", Max: 3}}}
+		tt.change(&b)
+		epoch, got := asRegistered(image(t, metalog.RegisterBroker{Broker: b}), req)
+		if got != tt.want || got && epoch != 7 {
+			t.Errorf("%s: %v, epoch %d", tt.name, got, epoch)
+		}
+	}
+	if _, ok := asRegistered(image(t), req); ok {
+		t.Error("never registered")
 	}
 }
 

@@ -69,21 +69,28 @@ func (m *Membership) WaitJoined(ctx context.Context) error {
 // It returns when the metadata log has it. Clusters before 4.3 cannot:
 // errors.ErrUnsupported; there strays are moved away as they come.
 func (m *Membership) Cordon(ctx context.Context, on bool) error {
-	active, err := m.quorum.Active(ctx)
-	if err != nil {
+	if err := m.cordons(ctx); err != nil {
 		return err
 	}
-	version := active.MaxVersion(int16(kmsg.BrokerHeartbeat))
-	active.Close()
-	if version < cordonVersion {
-		return fmt.Errorf("%w: the cluster knows no cordoned directories (4.3 and later do)", errors.ErrUnsupported)
-	}
 	m.wish(func(w *wishes) { w.cordoned = on })
-	_, err = m.await(ctx, func(i metalog.Image) bool {
+	_, err := m.await(ctx, func(i metalog.Image) bool {
 		b, _, ok := m.mine(i)
 		return ok && (len(b.Cordoned) > 0) == on
 	})
 	return err
+}
+
+// cordons is errors.ErrUnsupported where the controller knows no cordoned directories.
+func (m *Membership) cordons(ctx context.Context) error {
+	active, err := m.quorum.Active(ctx)
+	if err != nil {
+		return err
+	}
+	defer active.Close()
+	if active.MaxVersion(int16(kmsg.BrokerHeartbeat)) < cordonVersion {
+		return fmt.Errorf("%w: the cluster knows no cordoned directories (4.3 and later do)", errors.ErrUnsupported)
+	}
+	return nil
 }
 
 // Fence gives up all leadership at once, without a reassignment, and takes part

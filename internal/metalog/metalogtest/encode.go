@@ -83,7 +83,10 @@ func registerBroker(b metalog.Broker) []byte {
 	for _, l := range b.Listeners {
 		w = w.str(l.Name).str(l.Host).i16(int16(l.Port)).i16(l.Protocol).uv(0)
 	}
-	w = w.uv(2).str("metadata.version").i16(7).i16(30).uv(0) // one feature
+	w = w.uv(len(b.Features) + 1)
+	for _, f := range b.Features {
+		w = w.str(f.Name).i16(f.Min).i16(f.Max).uv(0)
+	}
 	if b.Rack == "" {
 		w = w.uv(0)
 	} else {
