@@ -131,9 +131,11 @@ func (s *storm) begin() {
 		ours = append(ours, id)
 	}
 	s.intruders = s.unwanted.intrudes(s.dst, s.partitions(), ours)
-	s.neighbour = s.unwanted.neighbours(s.dst, s.mirror+"-other-")
 	s.recovered(time.Now())
 	s.whole()
+	// From here on nobody has to be made a replica, for which the cluster's placement of new
+	// partitions is open for a moment.
+	s.neighbour = s.unwanted.neighbours(s.dst, s.mirror+"-other-")
 }
 
 func (s *storm) partitions() []cluster.Partition {
