@@ -297,7 +297,7 @@ func (s *storm) stop() {
 	cl := s.dst.Client(t, append(nimble, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	for _, p := range s.partitions() {
 		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
-			return cl.ProduceSync(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Value: []byte("of an application")}).FirstErr()
+			return cl.ProduceSync(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Partition, Key: []byte("k"), Value: []byte("of an application")}).FirstErr()
 		})
 	}
 	t.Logf("all could be written to %v after the stop was asked for", time.Since(began).Round(10*time.Millisecond))

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,10 +78,10 @@ func (g *guardian) look(ctx context.Context, image metalog.Image, delta metalog.
 	if self < 0 {
 		return
 	}
-	found := find(before, image, delta, self, g.ours)
-	g.unsure = len(found) > 0 && g.m.cfg.recall != nil && g.m.cfg.recall(ctx) != nil
+	found := find(before, image, delta, self, g.m.party().own, g.ours)
+	g.unsure = g.m.cfg.recall != nil && slices.ContainsFunc(slices.Collect(maps.Values(found)), func(s stray) bool { return !s.sure }) && g.m.cfg.recall(ctx) != nil
 	for id, s := range found {
-		if g.unsure && !strings.HasPrefix(topicName(image, id), "__") {
+		if g.unsure && !s.sure && !strings.HasPrefix(topicName(image, id), "__") {
 			continue // it may be ours, and somebody would write to it: looked at again
 		}
 		if !g.ours(id) && g.open[id] == nil {
@@ -122,7 +124,7 @@ func (m *Membership) ours(i metalog.Image, id metalog.PartitionID) bool {
 func (g *guardian) work(ctx context.Context) {
 	now := time.Now()
 	assign, admit := make(map[metalog.PartitionID][]int32), make(map[metalog.PartitionID][]int32)
-	avoid := func(id int32) bool { return g.m.cfg.IDs.First <= id && id <= g.m.cfg.IDs.Last }
+	avoid := g.m.party().own
 	for id, s := range g.open {
 		if g.ours(id) { // we know it only now
 			delete(g.open, id)

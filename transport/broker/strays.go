@@ -13,8 +13,10 @@ import (
 // first heartbeat), an operator, a tool that spreads replicas. Its followers hang
 // and its clients wait until it is off us.
 type stray struct {
-	want int  // replicas it had, ours included
-	born bool // we have seen it made, on us
+	want int     // replicas it had, ours included
+	had  []int32 // the real ones of them
+	born bool    // we have seen it made, on us
+	sure bool    // and on us alone of ours: whoever makes a mirror topic is the first of its replicas
 }
 
 // move is what brings a stray one step further. At most one of them is set.
@@ -27,42 +29,45 @@ type move struct {
 // step decides what to do about a stray now; done when it is off us and whole.
 // It is pure.
 //
-// First everything real stays and we go, which is done at once as long as a real
-// replica is in sync; only then the missing replica is added. The other way round
-// the new replica would have to copy from us, who have nothing to give.
+// First everything real stays and we go, which is done at once when all of that is in
+// sync; only then the missing replica is added. The other way round the new replica would
+// have to copy from us, who have nothing to give. While we lead, those that are not in
+// sync go as well and are added again after us: nobody else can let them in.
 //
 // A replica that is still being added cannot be removed (4.4 waits for it to be in
 // sync all the same): the reassignment that adds it is called off as a whole.
 //
 // A partition that was made on us alone has nobody in sync. It is empty and stays
 // so, as we take no writes; so as its leader we may let a real replica into the
-// in-sync set, whose log is empty as well. Of one that we have not seen being
-// made nobody knows that: it is left to the operator.
+// in-sync set, whose log is empty as well. Of one with real replicas that we have not
+// seen being made nobody knows that: it is left to the operator.
 func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid func(int32) bool) (m move, done bool) {
 	p, ok := i.Partition(id)
 	if !ok {
 		return move{}, true
 	}
 	if !slices.Contains(p.Replicas, self) {
-		if len(p.Replicas) >= s.want || len(p.Adding)+len(p.Removing) > 0 {
-			return move{}, len(p.Replicas) >= s.want
-		}
-		more, ok := place(i, p.Replicas, id.Partition, avoid)
-		if !ok {
-			return move{}, true // the cluster has no broker for it
-		}
-		return move{replicas: append(slices.Clone(p.Replicas), more)}, false
+		return s.complete(i, p, id.Partition, avoid)
 	}
 	if slices.Contains(p.Adding, self) {
 		return move{callOff: true}, false
 	}
-	if slices.Contains(p.Removing, self) {
-		if p.Leader == self && s.born {
-			return move{isr: s.admit(i, p, self)}, false
+	leaving := slices.Contains(p.Removing, self)
+	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return avoid(r) || slices.Contains(p.Removing, r) })
+	alone := len(p.Replicas)-len(p.Adding) == 1 // those that come are not there yet
+	switch synced := only(rest, p.ISR); {
+	case p.Leader == self && len(synced) > 0 && len(synced) < len(rest):
+		return move{replicas: synced}, false
+	case leaving && (p.Leader != self || len(synced) > 0):
+		return move{}, false
+	case leaving && (s.born || alone):
+		if isr := admit(i, p, self); isr != nil || !alone {
+			return move{isr: isr}, false
 		}
+		rest = nil // who was to take it has gone
+	case leaving:
 		return move{}, false
 	}
-	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return r == self || slices.Contains(p.Removing, r) })
 	if len(rest) == 0 {
 		more, ok := place(i, []int32{self}, id.Partition, avoid)
 		if !ok {
@@ -73,9 +78,37 @@ func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid f
 	return move{replicas: rest}, false
 }
 
+// complete is step for a partition that is off us: it gets back what it had.
+func (s stray) complete(i metalog.Image, p *metalog.Partition, spread int32, avoid func(int32) bool) (m move, done bool) {
+	if len(p.Replicas) >= s.want || len(p.Adding)+len(p.Removing) > 0 {
+		return move{}, len(p.Replicas) >= s.want
+	}
+	all := slices.Clone(p.Replicas)
+	for _, r := range s.had { // also one that is down: it is waited for by the cluster
+		if _, known := i.Broker(r); known && len(all) < s.want && !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	if len(all) < s.want {
+		more, ok := place(i, all, spread, avoid)
+		if ok {
+			all = append(all, more)
+		}
+	}
+	if len(all) == len(p.Replicas) {
+		return move{}, true // the cluster has no broker for it
+	}
+	return move{replicas: all}, false
+}
+
+// only are those of a list that are in another one too.
+func only(list, in []int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(list), func(r int32) bool { return !slices.Contains(in, r) })
+}
+
 // admit is the in-sync set with the real replicas that are alive; nil when that is
 // no change.
-func (s stray) admit(i metalog.Image, p *metalog.Partition, self int32) []int32 {
+func admit(i metalog.Image, p *metalog.Partition, self int32) []int32 {
 	out := slices.Clone(p.ISR)
 	for _, r := range p.Replicas {
 		if b, ok := i.Broker(r); ok && r != self && !b.Fenced && !b.InControlledShutdown && !slices.Contains(out, r) {
@@ -117,7 +150,7 @@ func place(i metalog.Image, replicas []int32, spread int32, avoid func(int32) bo
 
 // find gives the partitions on us that a delta speaks of and that are not ours,
 // and which of them were made since the image before.
-func find(before, now metalog.Image, d metalog.Delta, self int32, ours func(metalog.PartitionID) bool) map[metalog.PartitionID]stray {
+func find(before, now metalog.Image, d metalog.Delta, self int32, own func(int32) bool, ours func(metalog.PartitionID) bool) map[metalog.PartitionID]stray {
 	found := make(map[metalog.PartitionID]stray)
 	look := func(id metalog.PartitionID) {
 		p, ok := now.Partition(id)
@@ -125,7 +158,10 @@ func find(before, now metalog.Image, d metalog.Delta, self int32, ours func(meta
 			return
 		}
 		_, was := before.Partition(id)
-		found[id] = stray{want: len(p.Replicas) - len(p.Adding), born: !d.All && !was}
+		coming := func(r int32) bool { return slices.Contains(p.Adding, r) }
+		one := stray{want: len(p.Replicas) - len(p.Adding), had: slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return coming(r) || own(r) }), born: !d.All && !was}
+		one.sure = one.born && !slices.ContainsFunc(p.Replicas, func(r int32) bool { return r != self && own(r) })
+		found[id] = one
 	}
 	if d.All {
 		for id := range now.Partitions() {

@@ -56,9 +56,22 @@ func TestStrayStep(t *testing.T) {
 		{"on us alone, moving", &metalog.Partition{Replicas: ints(2, 100), Adding: ints(2), Removing: ints(100), ISR: ints(100), Leader: 100},
 			stray{want: 1, born: true}, move{isr: ints(100, 2)}, false},
 		{"the new one is down", &metalog.Partition{Replicas: ints(5, 100), Adding: ints(5), Removing: ints(100), ISR: ints(100), Leader: 100},
-			stray{want: 1, born: true}, move{}, false},
-		{"not seen being made: nobody is let in", &metalog.Partition{Replicas: ints(2, 100), Adding: ints(2), Removing: ints(100), ISR: ints(100), Leader: 100},
-			stray{want: 1}, move{}, false},
+			stray{want: 1, born: true}, move{replicas: ints(2)}, false},
+		{"not seen being made, but nobody else ever had it", &metalog.Partition{Replicas: ints(2, 100), Adding: ints(2), Removing: ints(100), ISR: ints(100), Leader: 100},
+			stray{want: 1}, move{isr: ints(100, 2)}, false},
+		{"not seen being made, and others had it: nobody is let in", &metalog.Partition{Replicas: ints(2, 1, 100), Removing: ints(100), ISR: ints(100), Leader: 100},
+			stray{want: 3}, move{}, false},
+		{"made on us, all of the others were down: they are let in", &metalog.Partition{Replicas: ints(2, 1, 100), Removing: ints(100), ISR: ints(100), Leader: 100},
+			stray{want: 3, born: true}, move{isr: ints(100, 2, 1)}, false},
+		{"another one of ours goes as well", &metalog.Partition{Replicas: ints(100, 101, 1), ISR: ints(100, 101, 1), Leader: 100}, stray{want: 3}, move{replicas: ints(1)}, false},
+		{"we lead, one is down: it is not waited for", &metalog.Partition{Replicas: ints(100, 1, 5), ISR: ints(100, 1), Leader: 100},
+			stray{want: 3, had: ints(1, 5)}, move{replicas: ints(1)}, false},
+		{"we lead, one went down while we were leaving", &metalog.Partition{Replicas: ints(1, 5, 100), Removing: ints(100), ISR: ints(100, 1), Leader: 100},
+			stray{want: 3, had: ints(1, 5)}, move{replicas: ints(1)}, false},
+		{"another leads: he lets them in", &metalog.Partition{Replicas: ints(100, 1, 5), ISR: ints(1), Leader: 1}, stray{want: 3, had: ints(1, 5)}, move{replicas: ints(1, 5)}, false},
+		{"off us: who was down has it again, and one more", &metalog.Partition{Replicas: ints(1), ISR: ints(1), Leader: 1},
+			stray{want: 3, had: ints(1, 5)}, move{replicas: ints(1, 5, 3)}, false},
+		{"who was down is no broker any more", &metalog.Partition{Replicas: ints(1), ISR: ints(1), Leader: 1}, stray{want: 2, had: ints(1, 9)}, move{replicas: ints(1, 3)}, false},
 		{"an operator moves it to us", &metalog.Partition{Replicas: ints(1, 100, 2), Adding: ints(100), Removing: ints(2), ISR: ints(1, 2), Leader: 1},
 			stray{want: 2}, move{callOff: true}, false},
 		{"being added and to be removed", &metalog.Partition{Replicas: ints(1, 2, 100), Adding: ints(100), Removing: ints(100), ISR: ints(1, 2), Leader: 1},
@@ -87,16 +100,17 @@ func TestFind(t *testing.T) {
 		ours        func(metalog.PartitionID) bool
 		want        map[metalog.PartitionID]stray
 	}{
-		{"made on us", nil, &metalog.Partition{Replicas: []int32{100}}, touched, nobody, map[metalog.PartitionID]stray{strayID: {want: 1, born: true}}},
-		{"moved to us", &theirs, &onUs, touched, nobody, map[metalog.PartitionID]stray{strayID: {want: 2}}},
-		{"found at the start", nil, &onUs, metalog.Delta{All: true}, nobody, map[metalog.PartitionID]stray{strayID: {want: 2}}},
+		{"made on us", nil, &metalog.Partition{Replicas: []int32{100}}, touched, nobody, map[metalog.PartitionID]stray{strayID: {want: 1, had: []int32{}, born: true, sure: true}}},
+		{"made on two of ours", nil, &metalog.Partition{Replicas: []int32{101, 100, 1}}, touched, nobody, map[metalog.PartitionID]stray{strayID: {want: 3, had: []int32{1}, born: true}}},
+		{"moved to us", &theirs, &onUs, touched, nobody, map[metalog.PartitionID]stray{strayID: {want: 2, had: []int32{1, 2}}}},
+		{"found at the start", nil, &onUs, metalog.Delta{All: true}, nobody, map[metalog.PartitionID]stray{strayID: {want: 2, had: []int32{1, 2}}}},
 		{"ours", nil, &onUs, touched, everybody, nil},
 		{"not on us", nil, &theirs, touched, nobody, nil},
 		{"nothing happened", &onUs, &onUs, metalog.Delta{}, nobody, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := find(around(t, tt.before), around(t, tt.now), tt.d, 100, tt.ours)
+			got := find(around(t, tt.before), around(t, tt.now), tt.d, 100, avoidOurs, tt.ours)
 			if len(got)+len(tt.want) > 0 && !cmp.Equal(got, tt.want, cmp.AllowUnexported(stray{})) {
 				t.Errorf("found %+v, want %+v", got, tt.want)
 			}
