@@ -311,6 +311,7 @@ func TestStraysAreAskedAbout(t *testing.T) {
 			metalog.NewPartition{ID: metalog.PartitionID{Topic: cluster.TopicID{n}}, Partition: metalog.Partition{Replicas: []int32{1, 100}}}}
 	}
 	now := image(t, append(on("new", 1), on("stray", 2)...)...)
+	now.Version = 1
 	g := &guardian{m: m, open: make(map[metalog.PartitionID]*guarded)}
 	refuse.Store(true) // then nothing is touched that might be ours
 	if g.look(t.Context(), now, metalog.Delta{All: true}); len(g.open) > 0 || !g.unsure {
@@ -321,5 +322,12 @@ func TestStraysAreAskedAbout(t *testing.T) {
 	stray := metalog.PartitionID{Topic: cluster.TopicID{2}}
 	if len(g.open) != 1 || g.open[stray] == nil {
 		t.Errorf("to be moved away: %v", g.open)
+	}
+	refuse.Store(true) // nobody has to be asked about what was made on us, without who makes what is ours
+	now = image(t, append(append(on("new", 1), on("stray", 2)...), on("made", 3)...)...)
+	now.Version = 2
+	made := metalog.PartitionID{Topic: cluster.TopicID{3}}
+	if g.look(t.Context(), now, metalog.Delta{Partitions: map[metalog.PartitionID]struct{}{made: {}}}); g.open[made] == nil || g.unsure {
+		t.Errorf("to be moved away: %v, looked at again: %v", g.open, g.unsure)
 	}
 }
