@@ -203,6 +203,9 @@ func (c *control) perform(ctx context.Context, link *controller, i metalog.Image
 	for v, all := range acts {
 		for _, some := range chunks(i, all) {
 			not, err := c.ask(ctx, link, i, v, some)
+			if err != nil && ctx.Err() != nil {
+				return ctx.Err() // what the controller said before stays the reason
+			}
 			for id := range some {
 				if open[id].err = not[id]; err != nil {
 					open[id].err, open[id].at = err, time.Time{}
