@@ -21,7 +21,7 @@ const (
 // place is assign. Where ours are among the new replicas they are uncordoned for that
 // request alone: one that comes too late is refused, and asked for again.
 func (c *control) place(ctx context.Context, link *controller, i metalog.Image, lists map[metalog.PartitionID][]int32) (not refused, err error) {
-	us := c.m.party()
+	us := c.party()
 	var ours []int32
 	for _, to := range lists {
 		ours = append(ours, slices.DeleteFunc(slices.Clone(to), us.real)...)
@@ -60,10 +60,10 @@ func (c *control) uncordoned(ctx context.Context, peers []int32, do func() error
 			return err
 		}
 	}
-	if err = c.open(ctx, ways); err == nil {
+	if err = c.uncordon(ctx, ways); err == nil {
 		err = do()
 	}
-	c.close(ctx, ways)
+	c.cordon(ctx, ways)
 	return err
 }
 
@@ -76,8 +76,8 @@ func (w ways) drop() {
 	}
 }
 
-// open returns when the controller has us and others uncordoned.
-func (c *control) open(ctx context.Context, peers ways) error {
+// uncordon returns when the controller has us and others uncordoned.
+func (c *control) uncordon(ctx context.Context, peers ways) error {
 	ctx, cancel := context.WithTimeout(ctx, maxOpening)
 	defer cancel()
 	c.m.wish(func(w *wishes) { w.cordoned = false })
@@ -86,8 +86,8 @@ func (c *control) open(ctx context.Context, peers ways) error {
 	return errors.Join(failed, err)
 }
 
-// close has all cordoned again, none after another.
-func (c *control) close(ctx context.Context, peers ways) {
+// cordon has all cordoned again, none after another.
+func (c *control) cordon(ctx context.Context, peers ways) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxClosing)
 	defer cancel()
 	c.m.wish(func(w *wishes) { w.cordoned = true })
