@@ -40,6 +40,9 @@ func (c *client) consume(ctx context.Context, h header, b []byte) error {
 		decoded()
 		return c.pass(ctx, b)
 	}
+	if len(req.Rack) <= maxRack {
+		c.remembered().rack = req.Rack
+	}
 	code, err := c.remembered().take(req, c.server.memory)
 	req.Topics, req.ForgottenTopics = nil, nil
 	decoded()
@@ -78,7 +81,7 @@ func (c *client) judge(name fetchKey, p *fetchHead) (lags bool) {
 	code, away := consumed(p.code, ask.CurrentLeaderEpoch, ask.FetchOffset, s)
 	if away {
 		if ids := holders(s, ask.FetchOffset); c.redirect && len(ids) > 0 {
-			p.preferred = ids[0]
+			p.preferred = nearest(ids, c.consumer.rack, c.server.rack)
 		} else {
 			c.consumer.away[name] = time.Now()
 		}
@@ -89,6 +92,19 @@ func (c *client) judge(name fetchKey, p *fetchHead) (lags bool) {
 	lags = !away && code == 0
 	p.code = code
 	return lags
+}
+
+// maxRack bounds what is kept of the name of a client's rack.
+const maxRack = 256
+
+// nearest is the first of brokers that is in a rack, or else the first of all.
+func nearest(brokers []int32, rack string, of func(int32) string) int32 {
+	for _, id := range brokers {
+		if rack != "" && of != nil && of(id) == rack {
+			return id
+		}
+	}
+	return brokers[0]
 }
 
 // consumeThrough has the real broker answer, and passes its answer on as it comes,

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,30 @@ func TestJavaIsRedirected(t *testing.T) {
 	}
 	if asked.Load() != 0 {
 		t.Error("a follower was asked for him as well")
+	}
+}
+
+// TestRedirectedIntoTheRack: he is sent to a follower in his own rack, if one has what he reads.
+func TestRedirectedIntoTheRack(t *testing.T) {
+	for _, tt := range []struct {
+		rack   string
+		offset int64
+		want   int32
+	}{{"", 160, 1}, {"b", 160, 2}, {"c", 160, 3}, {"c", 190, 1}, {"elsewhere", 160, 1}, {strings.Repeat("b", maxRack+1), 160, 1}} {
+		s, conn, _ := consumeTest(t)
+		racks := map[int32]string{1: "a", 2: "b", 3: "c"}
+		if len(tt.rack) > maxRack { // longer than what is kept of it
+			racks[2] = tt.rack
+		}
+		s.rack = func(broker int32) string { return racks[broker] }
+		hello := kmsg.NewPtrApiVersionsRequest()
+		hello.ClientSoftwareName, hello.ClientSoftwareVersion = javaSoftware, "4.4.0"
+		do(t, conn, 3, hello)
+		req := fetches(12, map[string]int64{"far": tt.offset})
+		req.Rack = tt.rack
+		if got := do(t, conn, 12, req).(*kmsg.FetchResponse).Topics[0].Partitions[0].PreferredReadReplica; got != tt.want {
+			t.Errorf("rack %q, offset %d: sent to %d, want %d", tt.rack, tt.offset, got, tt.want)
+		}
 	}
 }
 

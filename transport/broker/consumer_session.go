@@ -24,6 +24,7 @@ type consumer struct {
 	index     map[fetchKey]int // in wanted
 	first     int              // in wanted: who is asked for first
 	held      int64            // of the server's memory
+	rack      string           // the client's own, as it said last
 
 	away   map[fetchKey]time.Time // no replica at this connection's real broker, as it said then
 	sides  map[int32]*wire.Conn   // to followers, as ourselves

@@ -74,7 +74,8 @@ type Server struct {
 	// coming: whether a partition may be ours to lead at any moment, and whether it is already.
 	// nil: none.
 	coming   func(fetchKey) (soon, elected bool)
-	worker   func() (digest, bool) // of which group we are, and whether we have the turn; nil: of none
+	rack     func(broker int32) string // nil: none are known
+	worker   func() (digest, bool)     // of which group we are, and whether we have the turn; nil: of none
 	sessions *fetchSessions
 	pieces   *elsewhere
 	haste    *haste
@@ -99,7 +100,7 @@ type upstream func(ctx context.Context, listener string) (net.Conn, error)
 func NewServer(m *Membership, cfg ServerConfig) *Server {
 	cfg.BrokerListener = cmp.Or(cfg.BrokerListener, m.cfg.Listeners[0].Name)
 	s := newServer(cfg, m.Self, m.brokers.ClusterID, m.dialReal)
-	s.read, s.follower = m.readReplica, m.dialFollower
+	s.read, s.follower, s.rack = m.readReplica, m.dialFollower, m.rack
 	s.shown = m.shownOn(cfg.BrokerListener)
 	return s
 }

@@ -97,3 +97,11 @@ func byNames(c *client, parts []wanted) []wanted {
 	}
 	return out
 }
+
+// rack is where a real broker stands; empty where none is known.
+func (m *Membership) rack(broker int32) string {
+	if b, ok := m.log.Image().Broker(broker); ok {
+		return b.Rack
+	}
+	return ""
+}
