@@ -130,6 +130,7 @@ func (g *guardian) work(ctx context.Context) {
 			delete(g.open, id)
 			continue
 		}
+		s.stay = !g.leaving
 		step, done := s.step(g.seen, id, g.self, avoid)
 		if done {
 			g.m.logger.Info("a stray partition is off us", "topic", topicName(g.seen, id), "partition", id.Partition)

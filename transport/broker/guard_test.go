@@ -131,7 +131,8 @@ func TestGuardMoves(t *testing.T) {
 	move := []demand{{Assign: []int32{1, 2}}}
 	g.then("placed on us", move, placed(onUs))
 	g.then("asked for already", nil)
-	g.then("something changed", move, metalog.ChangePartition{ID: strayID, ISR: []int32{100, 1}})
+	move = []demand{{Assign: []int32{1}}}
+	g.then("one of them is not in sync any more", move, metalog.ChangePartition{ID: strayID, ISR: []int32{100, 1}})
 	g.open[strayID].asked = time.Now().Add(-retryMove)
 	g.then("it takes too long", move)
 	g.open[strayID].asked = time.Now().Add(-retryMove)
@@ -147,7 +148,7 @@ func TestGuardLeavesOthersAlone(t *testing.T) {
 	g := newGuarding(t)
 	g.then("another of ours leads", nil, placed(metalog.Partition{Replicas: []int32{101, 100, 1}, ISR: []int32{101, 100}, Leader: 101}))
 	leader := int32(1)
-	g.then("a real one does", []demand{{Assign: []int32{101, 1}}}, metalog.ChangePartition{ID: strayID, Leader: &leader})
+	g.then("a real one does", []demand{{Assign: []int32{1}}}, metalog.ChangePartition{ID: strayID, Leader: &leader})
 }
 
 // TestGuardWhenLeaving: nothing is ours any more, without a record of the log that says so.
@@ -161,13 +162,13 @@ func TestGuardWhenLeaving(t *testing.T) {
 	g.then("leaving", []demand{{Assign: []int32{1, 2}}})
 }
 
-// TestGuardIsUnsure: while it cannot be read what is ours only internal topics are moved, and
-// the others as soon as it can.
+// TestGuardIsUnsure: while it cannot be read what is ours only internal topics are moved and
+// what was made on us alone of ours, and the others as soon as it can.
 func TestGuardIsUnsure(t *testing.T) {
 	g := newGuarding(t)
 	g.unknown = true
 	groups := metalog.PartitionID{Topic: cluster.TopicID{9}}
-	g.then("not known what is ours", []demand{{Assign: []int32{1}}}, placed(metalog.Partition{Replicas: []int32{100, 1, 2}, Leader: 100}),
+	g.then("not known what is ours", []demand{{Assign: []int32{1}}}, placed(metalog.Partition{Replicas: []int32{101, 100, 1, 2}, Leader: 100}),
 		metalog.NewTopic{Name: "__consumer_offsets", ID: groups.Topic}, metalog.NewPartition{ID: groups, Partition: metalog.Partition{Replicas: []int32{100, 1}, Leader: 100}})
 	g.unknown = false
 	g.then("known", []demand{{Assign: []int32{1, 2}}})

@@ -17,6 +17,7 @@ type stray struct {
 	had  []int32 // the real ones of them
 	born bool    // we have seen it made, on us
 	sure bool    // and on us alone of ours: whoever makes a mirror topic is the first of its replicas
+	stay bool    // we are not leaving: what goes too can be added again after us
 }
 
 // move is what brings a stray one step further. At most one of them is set.
@@ -56,15 +57,13 @@ func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid f
 	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return avoid(r) || slices.Contains(p.Removing, r) })
 	alone := len(p.Replicas)-len(p.Adding) == 1 // those that come are not there yet
 	switch synced := only(rest, p.ISR); {
-	case p.Leader == self && len(synced) > 0 && len(synced) < len(rest):
+	case s.stay && p.Leader == self && len(synced) > 0 && len(synced) < len(rest):
 		return move{replicas: synced}, false
 	case leaving && (p.Leader != self || len(synced) > 0):
 		return move{}, false
 	case leaving && (s.born || alone):
-		if isr := admit(i, p, self); isr != nil || !alone {
-			return move{isr: isr}, false
-		}
-		rest = nil // who was to take it has gone
+		isr := admit(i, p, avoid)
+		return move{isr: isr, callOff: isr == nil && alone}, false // who was to take it may have gone
 	case leaving:
 		return move{}, false
 	}
@@ -108,10 +107,10 @@ func only(list, in []int32) []int32 {
 
 // admit is the in-sync set with the real replicas that are alive; nil when that is
 // no change.
-func admit(i metalog.Image, p *metalog.Partition, self int32) []int32 {
+func admit(i metalog.Image, p *metalog.Partition, avoid func(int32) bool) []int32 {
 	out := slices.Clone(p.ISR)
 	for _, r := range p.Replicas {
-		if b, ok := i.Broker(r); ok && r != self && !b.Fenced && !b.InControlledShutdown && !slices.Contains(out, r) {
+		if b, ok := i.Broker(r); ok && !avoid(r) && !b.Fenced && !b.InControlledShutdown && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
 	}
