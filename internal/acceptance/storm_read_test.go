@@ -128,10 +128,41 @@ func (f *follower) sameAs(t *testing.T, want *follower) {
 
 // neighbour is what happens to topics of others at the destination.
 type neighbour struct {
-	mu     sync.Mutex
-	made   int
-	onUs   []string      // topics that were seen on us
-	longOn time.Duration // the longest that one was
+	mu           sync.Mutex
+	made         int
+	onUs         []string      // topics that were seen on us
+	longest, now time.Duration // that one was: ever, and since begin
+	since        time.Time     // the one that is was made; zero: none is
+}
+
+// begin forgets what was before.
+func (o *neighbour) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.now = 0
+}
+
+// on is for how long one was on us since begin, or still is.
+func (o *neighbour) on() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.since.IsZero() {
+		return max(o.now, time.Since(o.since))
+	}
+	return o.now
+}
+
+// seen notes that a topic that was made at a moment is on us, or is not any more.
+func (o *neighbour) seen(topic string, made time.Time, here bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case here && o.since.IsZero():
+		o.since, o.onUs = made, append(o.onUs, topic)
+	case !here && !o.since.IsZero():
+		o.now = max(o.now, time.Since(o.since))
+		o.longest, o.since = max(o.longest, o.now), time.Time{}
+	}
 }
 
 // neighbours has topics created by others, each two seconds, of three replicas and of one
@@ -144,14 +175,15 @@ func (b *background) neighbours(c *kafkatest.Cluster, prefix string) *neighbour 
 		if createPlain(ctx, cl, topic, 3, int16(1+2*(n%2))) != nil {
 			return // brokers are missing just now
 		}
-		began := time.Now()
-		on := false
+		made := time.Now()
 		for ctx.Err() == nil {
 			here, known := placedOnUs(ctx, cl, topic)
+			if known {
+				o.seen(topic, made, here)
+			}
 			if known && !here {
 				break
 			}
-			on = on || here
 			select {
 			case <-ctx.Done():
 			case <-time.After(20 * time.Millisecond):
@@ -160,27 +192,8 @@ func (b *background) neighbours(c *kafkatest.Cluster, prefix string) *neighbour 
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.made++
-		if on {
-			o.onUs = append(o.onUs, topic)
-			o.longOn = max(o.longOn, time.Since(began))
-		}
 	})
 	return o
-}
-
-// judge says what was wrong: no topic of others is ever on us where the cluster can keep it
-// off, and elsewhere none for longer than a second, of which this takes five.
-func (o *neighbour) judge(t *testing.T, kept bool) {
-	t.Helper()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	limit := 5 * time.Second
-	if !long() {
-		limit *= 3 // other packages' clusters run beside this one
-	}
-	if kept && len(o.onUs) > 0 || o.longOn > limit {
-		t.Errorf("topics of others were on us, for %v at most: %v", o.longOn, o.onUs)
-	}
 }
 
 // placedOnUs says whether a topic has a replica that is none of the real brokers', which
