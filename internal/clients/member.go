@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -52,11 +53,15 @@ func segmentioMember(ctx context.Context, in membership, show func(record) error
 	})
 	for {
 		m, err := r.ReadMessage(ctx)
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return r.Close()
+		}
+		if errors.Is(err, io.EOF) {
 			return errors.Join(err, r.Close())
 		}
-		if err != nil {
-			return r.Close()
+		if err != nil { // it goes on by itself
+			fmt.Fprintln(os.Stderr, err)
+			continue
 		}
 		if err := show(record{Partition: int32(m.Partition), Offset: m.Offset, Timestamp: m.Time.UnixMilli(), Key: text(m.Key), Value: text(m.Value)}); err != nil {
 			return err
