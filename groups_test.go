@@ -218,38 +218,89 @@ func TestGroupsFail(t *testing.T) {
 }
 
 // TestGroupsStop is C7.19: what was committed before a stop is there when it returns, whatever round
-// is under way with older offsets.
+// is under way: one that writes older offsets, which are waited for, or one that hangs.
 func TestGroupsStop(t *testing.T) {
-	bubble(t, func(t *testing.T, w *twins) {
-		w.write(w.a, "0", "1", "2", "3", "4")
-		m, _ := w.mirror("ab", w.a, w.b, nil)
-		settle(10 * time.Second)
-		commitAs(t, w.a, "app", 2)
-		commitAs(t, w.a, "late", 2)
-		var slow atomic.Bool
-		slow.Store(true)
-		w.b.SetFault(func(op memory.Op) memory.Fault {
-			if op.Call == memory.CallCommit && slow.Swap(false) {
-				return memory.Fault{Kind: memory.DelayRequest, Delay: 3 * time.Second}
-			}
-			return memory.Fault{}
+	for name, tc := range map[string]struct {
+		at    func(w *twins) *memory.Cluster
+		fault memory.Fault
+		call  memory.Call
+		least time.Duration // that the stop takes
+	}{
+		"older offsets are on their way": {
+			func(w *twins) *memory.Cluster { return w.b }, memory.Fault{Kind: memory.DelayRequest, Delay: 3 * time.Second}, memory.CallCommit, time.Second,
+		},
+		"the source does not answer": {
+			func(w *twins) *memory.Cluster { return w.a }, memory.Fault{Kind: memory.DelayRequest, Delay: time.Hour}, memory.CallCommitted, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *twins) {
+				w.write(w.a, "0", "1", "2", "3", "4")
+				m, _ := w.mirror("ab", w.a, w.b, nil)
+				settle(10 * time.Second)
+				commitAs(t, w.a, "app", 2)
+				commitAs(t, w.a, "late", 2)
+				var slow atomic.Bool
+				slow.Store(true)
+				tc.at(w).SetFault(func(op memory.Op) memory.Fault {
+					if op.Call == tc.call && op.Names[0] == "app" && slow.Swap(false) {
+						return tc.fault
+					}
+					return memory.Fault{}
+				})
+				for slow.Load() { // until a round has come so far
+					settle(time.Second)
+				}
+				commitAs(t, w.a, "app", 5)
+				commitAs(t, w.a, "late", 4)
+				began := time.Now()
+				if err := m.Stop(context.Background(), "orders"); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took < tc.least || took > 5*time.Second {
+					t.Errorf("the stop took %v", took)
+				}
+				if app, late := groupAt(t, w.b, "app"), groupAt(t, w.b, "late"); app != 5 || late != 4 {
+					t.Errorf("app is at %d, late at %d", app, late)
+				}
+				commitAs(t, w.b, "late", 6) // by itself: the topic is an ordinary one
+				commitAs(t, w.a, "late", 3)
+				settle(2 * time.Minute)
+				if app, late := groupAt(t, w.b, "app"), groupAt(t, w.b, "late"); app != 5 || late != 6 {
+					t.Errorf("after the stop app is at %d, late at %d", app, late)
+				}
+			})
 		})
-		for slow.Load() { // until a round has read the old offsets and is writing them
-			settle(time.Second)
+	}
+}
+
+// forgetful is a store that keeps no notes.
+type forgetful struct{ *coordinator.Memory }
+
+func (forgetful) Notes(context.Context, string) (map[string][]byte, error) {
+	return nil, cluster.ErrUnavailable
+}
+
+func (forgetful) SwapNotes(context.Context, string, map[string][]byte, map[string][]byte) ([]string, error) {
+	return nil, cluster.ErrUnavailable
+}
+
+// TestGroupsWithoutNotes: what cannot be put on record is not written by rounds, and by a stop it
+// is: nothing comes after it.
+func TestGroupsWithoutNotes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *twins) {
+		w.write(w.a, "0", "1", "2")
+		commitAs(t, w.a, "app", 2)
+		m, _ := w.mirror("ab", w.a, w.b, func(o *mirror.Options) { o.Store = forgetful{w.storeB} })
+		settle(70 * time.Second)
+		if at, k := groupAt(t, w.b, "app"), syncOf(m, mirror.SyncGroups); at != -1 || !errors.Is(k.Err, cluster.ErrUnavailable) {
+			t.Errorf("at %d, %+v", at, k)
 		}
-		commitAs(t, w.a, "app", 5)
-		commitAs(t, w.a, "late", 4)
 		if err := m.Stop(context.Background(), "orders"); err != nil {
 			t.Fatal(err)
 		}
-		if app, late := groupAt(t, w.b, "app"), groupAt(t, w.b, "late"); app != 5 || late != 4 {
-			t.Errorf("app is at %d, late at %d", app, late)
-		}
-		commitAs(t, w.b, "app", 6) // by itself: the topic is an ordinary one
-		commitAs(t, w.a, "app", 3)
-		settle(2 * time.Minute)
-		if at := groupAt(t, w.b, "app"); at != 6 {
-			t.Errorf("after the stop the group was moved to %d", at)
+		if at := groupAt(t, w.b, "app"); at != 2 {
+			t.Errorf("after the stop at %d", at)
 		}
 	})
 }
