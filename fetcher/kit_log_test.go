@@ -113,7 +113,12 @@ func (d *destination) Append(p cluster.Partition, batches []cluster.Batch, free 
 		if b.Hole() && d.traits.Fills {
 			continue
 		}
-		if err := batch.Header(b.Bytes).Check(); err != nil {
+		h := batch.Header(b.Bytes)
+		err := h.Check()
+		if h.Magic() < 2 && d.traits.OldFormats {
+			_, _, err = h.Old()
+		}
+		if err != nil {
 			d.t.Errorf("%v: handed over: %v", p, err)
 		}
 	}

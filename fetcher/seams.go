@@ -178,7 +178,10 @@ type Traits struct {
 	// between and behind the others. Batches with fewer records than offsets are handed
 	// over as they are; those of committed transactions too, and the destination takes
 	// their transactional bit away. Nothing of an aborted transaction is handed over.
-	Fills       bool
+	Fills bool
+	// OldFormats: messages of formats 0 and 1 are taken as they are, one that wraps others as
+	// one batch; it has Gaps and LogAppendTime. Others get batches of today's format.
+	OldFormats  bool
 	KeepsEpochs bool // its log keeps the source's leader epochs
 	ReadOnly    bool // clients cannot write into a mirror topic by themselves
 	Truncation  Truncation

@@ -24,6 +24,7 @@ type tracker struct {
 	leader    cluster.Leader
 	want      int32 // bytes asked for in one fetch
 	largest   int32 // bytes of the largest batch seen
+	oldEnd    int64 // where the last message of an old format ended that was taken
 	far       bool  // the destination is a long way off
 	landed    int64 // the destination's log end, as far as it is known
 
@@ -81,7 +82,7 @@ func newTracker(a Assignment, want int32) *tracker {
 	t := &tracker{
 		partition: a.Stretch.Partition, topicID: a.TopicID, there: a.There, board: a.Progress, stretch: a.Stretch, next: a.Next,
 		lastEpoch: a.LastEpoch, epochs: []epochStart{{a.LastEpoch, 0}}, want: want, trimmed: a.Trimmed,
-		landed: a.Next, stable: math.MaxInt64, heldAt: -1,
+		landed: a.Next, stable: math.MaxInt64, heldAt: -1, oldEnd: -1,
 	}
 	t.stretch.New = false
 	t.far = a.RoundTrip >= longRound
@@ -102,7 +103,7 @@ func (t *tracker) again() *tracker {
 		epochs: t.epochs, leader: t.leader, want: t.want, largest: t.largest, far: t.far, trimmed: t.trimmed, gen: t.gen,
 		landed: t.landed, leap: t.leap, told: t.told, stable: math.MaxInt64, heldAt: -1,
 		attempts: t.attempts, failedAt: t.failedAt, corrupt: t.corrupt, spoiltAt: t.spoiltAt, refused: t.refused,
-		phase: learning, unsure: true, lost: true,
+		phase: learning, unsure: true, lost: true, oldEnd: -1,
 	}
 }
 
@@ -170,8 +171,15 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, see
 	for before := *w; w.Next(); before = *w {
 		h := w.Header()
 		if h.Magic() != 2 {
-			*w = before
-			return into, oldFormat, nil
+			if !t.verbatim(traits) {
+				*w = before
+				return into, oldFormat, nil
+			}
+			var err error
+			if into, err = t.takeOld(into, h); err != nil {
+				return into, bad, err
+			}
+			continue
 		}
 		if traits.Fills && seen.open(h) {
 			break
@@ -185,8 +193,7 @@ func (t *tracker) take(w *batch.Walker, into []cluster.Batch, traits Traits, see
 		if err := t.check(w, traits); err != nil {
 			return into, bad, err
 		}
-		epoch := h.LeaderEpoch()
-		switch {
+		switch epoch := h.LeaderEpoch(); {
 		case t.leader.Epoch >= 0 && epoch > t.leader.Epoch:
 			*w = before
 			return into, staleView, nil

@@ -417,3 +417,26 @@ func FuzzConvert(f *testing.F) {
 		}
 	})
 }
+
+// TestOldBase: where a message begins that wraps others, whose offset is the last one's.
+func TestOldBase(t *testing.T) {
+	rs := []batch.Record{{Offset: 7, Timestamp: 5, Value: []byte("a")}, {Offset: 9, Timestamp: 6, Value: []byte("b")}}
+	for format := range int8(2) {
+		for _, codec := range []batch.Codec{batch.Gzip, batch.Snappy, batch.LZ4} {
+			h := batch.Header(zoo.OldWrapper(format, codec, 7, rs, -1))
+			base, err := h.OldBase()
+			at, wraps, oldErr := h.Old()
+			if base != 7 || err != nil || oldErr != nil || !wraps || format == 0 && at != -1 || format == 1 && at != 6 || h.Base() != 9 {
+				t.Errorf("format %d, %v: [%d,%d], timestamp %d, wraps %v; %v, %v", format, codec, base, h.Base(), at, wraps, err, oldErr)
+			}
+			h[len(h)-1] ^= 1
+			if _, err := h.OldBase(); !errors.Is(err, cluster.ErrCorrupt) {
+				t.Errorf("format %d, %v, spoilt: %v", format, codec, err)
+			}
+		}
+		one := batch.Header(zoo.OldMessage(format, rs[0], false))
+		if base, err := one.OldBase(); base != 7 || err != nil {
+			t.Errorf("format %d, alone: %d, %v", format, base, err)
+		}
+	}
+}

@@ -54,6 +54,30 @@ func parseLegacy(h Header) (legacy, error) {
 	return m, nil
 }
 
+// Old reads a message of format 0 or 1 and verifies its checksum: its timestamp, -1 in format
+// 0, and whether it wraps others, of which the last has its offset.
+func (h Header) Old() (timestamp int64, wraps bool, err error) {
+	m, err := parseLegacy(h)
+	return m.Timestamp, m.codec() != None, err
+}
+
+// OldBase is the first offset in a message of format 0 or 1. One that wraps others is
+// decompressed for it.
+func (h Header) OldBase() (int64, error) {
+	m, err := parseLegacy(h)
+	if err != nil || m.codec() == None {
+		return m.Offset, err
+	}
+	var f inflater
+	inner, shift, err := f.unwrap(&m, DefaultLimit)
+	if err != nil {
+		return 0, err
+	}
+	w := Walk(inner)
+	w.Next()
+	return w.Header().Base() + shift, nil
+}
+
 // legacy is nullable with the fixed lengths of the old formats.
 func (c *cursor) legacy() []byte {
 	b := c.take(4)

@@ -255,7 +255,7 @@ func (d *Destination) Run(ctx context.Context) error {
 // Traits say what the destination can do: all of it.
 func (d *Destination) Traits() fetcher.Traits {
 	return fetcher.Traits{
-		Gaps: true, ControlBatches: true, LogAppendTime: true, KeepsEpochs: true, ReadOnly: true, Truncation: fetcher.TruncateExact,
+		Gaps: true, ControlBatches: true, LogAppendTime: true, KeepsEpochs: true, OldFormats: true, ReadOnly: true, Truncation: fetcher.TruncateExact,
 	}
 }
 
