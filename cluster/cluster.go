@@ -191,3 +191,8 @@ type Binding struct {
 	Operation    string
 	Permission   string // ALLOW or DENY
 }
+
+// String is the rule in one line, for example "ALLOW User:app READ on TOPIC orders (LITERAL) from *".
+func (b Binding) String() string {
+	return fmt.Sprintf("%s %s %s on %s %s (%s) from %s", b.Permission, b.Principal, b.Operation, b.ResourceType, b.Name, b.PatternType, b.Host)
+}

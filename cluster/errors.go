@@ -79,6 +79,8 @@ var (
 	ErrUnavailable = errors.New("temporarily unavailable")
 	// ErrRefused: the cluster says the request is wrong; asking again gives the same answer.
 	ErrRefused = errors.New("refused by the cluster")
+	// ErrNoAuthorizer: the cluster keeps no access rules.
+	ErrNoAuthorizer = fmt.Errorf("the cluster has no authorizer: %w", errors.ErrUnsupported)
 	// ErrMembers: a group has members, which alone move it. It comes with ErrRefused.
 	ErrMembers = errors.New("the group has members")
 )

@@ -128,7 +128,7 @@ var codes = [...]codeRow{
 	{"CONCURRENT_TRANSACTIONS", unavailable, true},                  // 51
 	{"TRANSACTION_COORDINATOR_FENCED", cluster.ErrFenced, false},    // 52
 	{"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", authz, false},         // 53
-	{"SECURITY_DISABLED", unsupported, false},                       // 54
+	{"SECURITY_DISABLED", cluster.ErrNoAuthorizer, false},           // 54
 	{"OPERATION_NOT_ATTEMPTED", refused, false},                     // 55
 	{"KAFKA_STORAGE_ERROR", unavailable, true},                      // 56
 	{"LOG_DIR_NOT_FOUND", refused, false},                           // 57
