@@ -103,6 +103,9 @@ func (m *Mirror) syncGroups(ctx context.Context) (out outcome, err error) {
 	if err := m.identify(ctx); err != nil {
 		return outcome{}, err
 	}
+	if m.coord.Counts()[coordinator.StateMirroring] == 0 {
+		return outcome{idle: "nothing is being copied"}, nil
+	}
 	ctx, end, err := m.groups.round(ctx)
 	if err != nil {
 		return outcome{again: true}, ignore(err, errYield)

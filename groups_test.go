@@ -241,8 +241,12 @@ func TestGroupsStop(t *testing.T) {
 				commitAs(t, w.a, "app", 2)
 				commitAs(t, w.a, "late", 2)
 				var slow atomic.Bool
+				var asked atomic.Int64
 				slow.Store(true)
 				tc.at(w).SetFault(func(op memory.Op) memory.Fault {
+					if op.Call == memory.CallGroups {
+						asked.Add(1)
+					}
 					if op.Call == tc.call && op.Names[0] == "app" && slow.Swap(false) {
 						return tc.fault
 					}
@@ -263,11 +267,15 @@ func TestGroupsStop(t *testing.T) {
 				if app, late := groupAt(t, w.b, "app"), groupAt(t, w.b, "late"); app != 5 || late != 4 {
 					t.Errorf("app is at %d, late at %d", app, late)
 				}
+				was := asked.Load()
 				commitAs(t, w.b, "late", 6) // by itself: the topic is an ordinary one
 				commitAs(t, w.a, "late", 3)
 				settle(2 * time.Minute)
 				if app, late := groupAt(t, w.b, "app"), groupAt(t, w.b, "late"); app != 5 || late != 6 {
 					t.Errorf("after the stop app is at %d, late at %d", app, late)
+				}
+				if now := asked.Load(); now != was {
+					t.Errorf("groups were listed %d times after the stop", now-was)
 				}
 			})
 		})
