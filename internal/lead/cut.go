@@ -2,6 +2,7 @@ package lead
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -57,6 +58,45 @@ func (p *Partition) cut(at int64) {
 			f.owes = at
 		}
 	}
+}
+
+// Owing gives the cuts that followers have not made, by replica, to be stored: a later
+// Config.Owed. Until Served says that a follower's is forgotten there, it does not count for
+// the high watermark: what it has behind the cut a New partition would have it drop.
+func (p *Partition) Owing() map[int32]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[int32]int64)
+	for i := range p.followers {
+		if f := &p.followers[i]; f.owes >= 0 {
+			f.noted = true
+			out[f.id] = f.owes
+		}
+	}
+	return out
+}
+
+// Cut reports of the followers given that they owe nothing any more, or are none.
+func (p *Partition) Cut(replicas []int32) (done []int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range replicas {
+		if f := p.follower(id); f == nil || f.owes < 0 {
+			done = append(done, id)
+		}
+	}
+	return done
+}
+
+// Served says that cuts are forgotten where they were stored, all but those of replicas.
+func (p *Partition) Served(but []int32) {
+	p.mu.Lock()
+	defer p.unlock()
+	for i := range p.followers {
+		f := &p.followers[i]
+		f.noted = f.noted && slices.Contains(but, f.id)
+	}
+	p.advance()
 }
 
 // Trim raises the log start, not over the log end, and never takes it back; it waits for

@@ -2,6 +2,7 @@ package lead
 
 import (
 	"errors"
+	"maps"
 	"slices"
 )
 
@@ -43,6 +44,7 @@ func (w *world) truncate() {
 		w.fail("cut at %d: the log ends at %d", base, after.Next)
 	}
 	base = after.Next
+	maps.Copy(w.owed, w.p.Owing()) // and stored
 	if w.p.found {
 		w.truth.truncate(base)
 		w.history = w.history.TruncateFrom(base)
@@ -171,6 +173,15 @@ func (w *world) elect() {
 	if w.dice.IntN(2) == 0 {
 		w.p.Lead(w.epoch)
 	}
+}
+
+// forget takes cuts that were made off the store.
+func (w *world) forget() {
+	for _, id := range w.p.Cut(slices.Collect(maps.Keys(w.owed))) {
+		delete(w.owed, id)
+	}
+	w.p.Served(slices.Collect(maps.Keys(w.owed)))
+	w.note("stored cuts are %v", w.owed)
 }
 
 // sync changes the in-sync set: those that are admitted come in, others go.

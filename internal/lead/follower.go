@@ -22,6 +22,9 @@ type follower struct {
 	// holds is the end of what it shares with our log, -1 when that is not known.
 	holds int64
 	owes  int64 // it has to cut here before anything else, -1 nothing
+	// noted: that it owes a cut is stored somewhere. Until it is forgotten there it does not
+	// count for the high watermark, as the next process will cut it once more.
+	noted bool
 	// synced: it may be elected in our place, so that the high watermark does not pass what
 	// it holds. admitted: that is about to be.
 	synced, admitted bool
@@ -40,6 +43,14 @@ func (f *follower) counts() int64 {
 		return -1
 	}
 	return f.holds
+}
+
+// bears is what it can be relied upon to hold after our death as well.
+func (f *follower) bears() int64 {
+	if f.noted {
+		return -1
+	}
+	return f.counts()
 }
 
 // lastSeen is when it fetched last, this partition or with its session.
@@ -65,7 +76,7 @@ func quorumEnd(followers []follower, quorum int) int64 {
 	var few [8]int64
 	ends := few[:0]
 	for i := range followers {
-		ends = append(ends, followers[i].counts())
+		ends = append(ends, followers[i].bears())
 	}
 	slices.Sort(ends)
 	if quorum > len(ends) {
@@ -79,7 +90,7 @@ func inSyncEnd(followers []follower) int64 {
 	least := int64(math.MaxInt64)
 	for i := range followers {
 		if f := &followers[i]; f.synced || f.admitted {
-			least = min(least, f.holds)
+			least = min(least, f.bears())
 		}
 	}
 	return least

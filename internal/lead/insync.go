@@ -26,7 +26,7 @@ func (p *Partition) Admit(replicas []int32) (fit []int32) {
 	defer p.unlock()
 	for i := range p.followers {
 		f := &p.followers[i]
-		f.admitted = p.phase == Leading && slices.Contains(replicas, f.id) && f.heard && f.awaited(p.then()) && f.owes < 0 && f.holds >= p.high
+		f.admitted = p.phase == Leading && slices.Contains(replicas, f.id) && f.heard && f.awaited(p.then()) && f.owes < 0 && f.bears() >= p.high
 		if f.admitted {
 			fit = append(fit, f.id)
 		}

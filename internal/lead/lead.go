@@ -43,7 +43,8 @@ type Config struct {
 	LogStart int64
 	// HighWatermark is the last one known; followers are told no lower one.
 	HighWatermark int64
-	// Owed are cuts that a follower has not made yet, by replica id (State.Followers).
+	// Owed are cuts that a follower has not made yet, by replica id, as they are stored
+	// (Partition.Owing).
 	Owed map[int32]int64
 	Open []OpenTxn // transactions that are open at the log end
 	// Window is how many bytes that the quorum has are kept for the others. What the

@@ -74,7 +74,7 @@ func New(c Config) *Partition {
 	}
 	for i := range p.followers {
 		if at, ok := c.Owed[p.followers[i].id]; ok {
-			p.followers[i].owes = at
+			p.followers[i].owes, p.followers[i].noted = at, true
 		}
 		p.followers[i].synced = slices.Contains(c.InSync, p.followers[i].id)
 	}

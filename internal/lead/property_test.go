@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -42,7 +43,8 @@ type world struct {
 	pending int // of cuts
 	// strangers: others have led meanwhile, so that followers cannot be believed.
 	strangers bool
-	open      bool // followers may be elected in our place: config.InSync
+	owed      map[int32]int64 // cuts that are stored
+	open      bool            // followers may be elected in our place: config.InSync
 	log       []string
 }
 
@@ -55,7 +57,7 @@ func (w *world) fail(format string, args ...any) {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{T: t, dice: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), epoch: 4, source: 2}
+	w := &world{T: t, dice: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), epoch: 4, source: 2, owed: make(map[int32]int64)}
 	w.config = Config{
 		Partition: cluster.Partition{Topic: "t"}, Quorum: 1 + w.dice.IntN(3), Stamp: w.dice.IntN(2) == 0, Window: int64(w.dice.IntN(1000)),
 		Idle: 2 * time.Second,
@@ -105,6 +107,8 @@ func (w *world) step() {
 		w.source += 2
 	case n < 98 && w.open:
 		w.sync()
+	case n < 99:
+		w.forget()
 	default:
 		w.now = w.now.Add(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
 		w.p.Tick(w.now)
@@ -289,12 +293,12 @@ func (w *world) restart() {
 		return
 	}
 	w.p.Close(errors.New("restart"))
-	w.config.Owed = map[int32]int64{}
 	for _, f := range before.Followers {
-		if f.Owes >= 0 {
-			w.config.Owed[f.Replica] = f.Owes
+		if at, ok := w.owed[f.Replica]; f.Owes >= 0 && (!ok || f.Owes < at) {
+			w.owed[f.Replica] = f.Owes
 		}
 	}
+	w.config.Owed = maps.Clone(w.owed)
 	w.high, w.config.HighWatermark = 0, 0
 	if w.dice.IntN(2) == 0 { // it was stored
 		w.high, w.config.HighWatermark = w.solid(before.HighWatermark), before.HighWatermark
@@ -372,6 +376,7 @@ func (w *world) check() {
 }
 
 func (w *world) quiet() bool {
+	w.forget()
 	s := w.p.State()
 	for i, b := range w.brokers {
 		if s.Followers[i].Holds != w.truth.end || b.start != s.LogStart || b.high != b.end || b.answer != nil {

@@ -62,6 +62,7 @@ func TestKeepers(t *testing.T) {
 				}
 			}
 			keepsOverrides(t, k.o)
+			keepsMissed(t, k.o)
 		})
 	}
 }
@@ -87,13 +88,14 @@ func keepsOverrides(t *testing.T, o Overrides) {
 func TestSharedOfALaterVersion(t *testing.T) {
 	memory := coordinator.NewMemory()
 	shared := NewShared(memory, "m")
-	for key, text := range map[string]string{"identity:100": `{"v":2}`, "topic:a": `{"v":2}`, "identity:101": `{"v":1,"directory":"AA"}`} {
+	for key, text := range map[string]string{"identity:100": `{"v":2}`, "topic:a": `{"v":2}`, "identity:101": `{"v":1,"directory":"AA"}`, "missed:a": `{"v":2}`} {
 		if _, err := memory.SwapNotes(t.Context(), "m", nil, map[string][]byte{key: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 		_, errI := shared.Identities().All(t.Context())
 		_, errO := shared.Overrides().Load(t.Context(), "a")
-		if errI == nil && errO == nil {
+		_, errM := shared.Overrides().Missed(t.Context())
+		if errI == nil && errO == nil && errM == nil {
 			t.Errorf("%s: %s was read", key, text)
 		}
 		if _, err := memory.SwapNotes(t.Context(), "m", map[string][]byte{key: []byte(text)}, map[string][]byte{key: nil}); err != nil {

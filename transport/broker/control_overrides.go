@@ -34,15 +34,21 @@ type Overrides interface {
 	Save(ctx context.Context, all map[string]Own) error
 	// Delete forgets topics. Nothing to forget is no error.
 	Delete(ctx context.Context, topics []string) error
-	// Topics are those that something is stored of.
+	// Topics are those that settings are stored of.
 	Topics(ctx context.Context) ([]string, error)
+	// Missed gives the cuts that replicas have missed, as they were saved last.
+	Missed(ctx context.Context) (map[string]Missed, error)
+	// SaveMissed returns when all of it is stored. A topic without cuts is forgotten;
+	// Delete forgets those of its topics as well.
+	SaveMissed(ctx context.Context, all map[string]Missed) error
 }
 
 // MemoryOverrides are forgotten with the process: for tests. The zero value is
 // ready.
 type MemoryOverrides struct {
-	mu  sync.Mutex
-	all map[string]Own
+	mu     sync.Mutex
+	all    map[string]Own
+	missed map[string]Missed
 }
 
 // Load is of Overrides.
@@ -82,7 +88,26 @@ func (m *MemoryOverrides) Delete(_ context.Context, topics []string) error {
 	defer m.mu.Unlock()
 	for _, topic := range topics {
 		delete(m.all, topic)
+		delete(m.missed, topic)
 	}
+	return nil
+}
+
+// Missed is of Overrides.
+func (m *MemoryOverrides) Missed(context.Context) (map[string]Missed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cloneMissed(m.missed), nil
+}
+
+// SaveMissed is of Overrides.
+func (m *MemoryOverrides) SaveMissed(_ context.Context, all map[string]Missed) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.missed == nil {
+		m.missed = make(map[string]Missed)
+	}
+	replaceMissed(m.missed, all)
 	return nil
 }
 

@@ -135,6 +135,7 @@ type Destination struct {
 	refills refills
 	turned  chan struct{} // closed when it is our turn
 	fallen  *fallen
+	missed  *missed
 
 	mu   sync.Mutex
 	held map[cluster.Partition]*holding
@@ -169,7 +170,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	cfg = cfg.withDefaults()
 	d := &Destination{
 		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), wishes: newEpochWishes(),
-		turned: make(chan struct{}), fallen: newFallen(),
+		turned: make(chan struct{}), fallen: newFallen(), missed: newMissed(cfg.Overrides),
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership = cfg.Membership.servedBy(cfg.Server, cfg.TLS)
@@ -234,6 +235,7 @@ func (d *Destination) Run(ctx context.Context) error {
 	part(d.m.Run)
 	part(d.keepStep)
 	part(d.keepAhead)
+	part(d.keepMissed)
 	part(func(ctx context.Context) error { return d.wishes.run(ctx, d.control.raise) })
 	if d.control.open {
 		part(d.keepOpen)

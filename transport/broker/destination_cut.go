@@ -40,6 +40,7 @@ func (d *Destination) Truncate(ctx context.Context, cuts []fetcher.Cut) []error 
 		waits[i] = waitFor(func(done func(error)) { leds[i].Truncate(at, done) })
 	}
 	await(ctx, waits, errs)
+	d.noteMissed(ctx, leds, errs)
 	failed := d.raiseTo(ctx, raise) // what comes has a later epoch than what was cut
 	for i, led := range leds {
 		if led == nil || errs[i] != nil {

@@ -146,7 +146,7 @@ func (d *Destination) takeOver(ctx context.Context, ids []metalog.PartitionID) m
 		note(orphaned, d.control.reclaim(bounded, orphaned))
 	}
 	if len(led) > 0 {
-		note(led, d.control.adopt(ctx, led))
+		note(led, d.adopt(ctx, led))
 	}
 	if len(narrow) > 0 {
 		tight, cancel := context.WithTimeout(ctx, patience)
@@ -156,6 +156,23 @@ func (d *Destination) takeOver(ctx context.Context, ids []metalog.PartitionID) m
 		}
 	}
 	return failed
+}
+
+// adopt takes partitions from real leaders. Cuts that were missed are theirs to have made:
+// what stands behind one by now may be what clients have written.
+func (d *Destination) adopt(ctx context.Context, ids []metalog.PartitionID) map[metalog.PartitionID]error {
+	image, none := d.m.log.Image(), make(map[named]map[int32]int64)
+	for _, id := range ids {
+		none[named{topicName(image, id), id}] = nil
+	}
+	if err := d.missed.put(ctx, none); err != nil {
+		failed := make(map[metalog.PartitionID]error)
+		for _, id := range ids {
+			failed[id] = err
+		}
+		return failed
+	}
+	return d.control.adopt(ctx, ids)
 }
 
 // lookAt tells how logs of real leaders stand: to us they are stopped.

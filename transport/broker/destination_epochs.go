@@ -117,11 +117,13 @@ func (d *Destination) settle(ctx context.Context, h *holding, led *lead.Partitio
 	h.mu.Lock()
 	id := h.id
 	h.mu.Unlock()
-	found := d.scan(ctx, h.name, id)
-	latest := cluster.NoEpoch
+	latest, owed := cluster.NoEpoch, make(map[int32]int64)
 	for _, f := range s.Followers {
-		latest = max(latest, f.LastEpoch)
+		if latest = max(latest, f.LastEpoch); f.Owes >= 0 {
+			owed[f.Replica] = f.Owes
+		}
 	}
+	found := d.scan(ctx, h.name, id, func() map[int32]int64 { return owed })
 	history, err := settled(found, latest, func(offset int64) (glimpse, error) {
 		return d.glimpse(ctx, found.replica, h.name, id, offset)
 	})

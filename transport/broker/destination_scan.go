@@ -28,9 +28,9 @@ type scanned struct {
 // patience is how long a partition's log is looked into, and waited for.
 const patience = 5 * time.Second
 
-// scan looks into the logs of real replicas. What cannot be found out is left to the
-// followers to tell.
-func (d *Destination) scan(ctx context.Context, name cluster.Partition, id metalog.PartitionID) scanned {
+// scan looks into the logs of real replicas, as they are once those that missed a cut have
+// made it. What cannot be found out is left to the followers to tell.
+func (d *Destination) scan(ctx context.Context, name cluster.Partition, id metalog.PartitionID, missed func() map[int32]int64) scanned {
 	select {
 	case d.scans <- struct{}{}:
 		defer func() { <-d.scans }()
@@ -39,14 +39,14 @@ func (d *Destination) scan(ctx context.Context, name cluster.Partition, id metal
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	found, err := d.scanOnce(ctx, name, id)
+	found, err := d.scanOnce(ctx, name, id, missed)
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Logger.Info("a log was not looked into", "topic", name.Topic, "partition", name.Partition, "error", err)
 	}
 	return found
 }
 
-func (d *Destination) scanOnce(ctx context.Context, name cluster.Partition, id metalog.PartitionID) (scanned, error) {
+func (d *Destination) scanOnce(ctx context.Context, name cluster.Partition, id metalog.PartitionID, missed func() map[int32]int64) (scanned, error) {
 	image := d.m.log.Image()
 	p, ok := image.Partition(id)
 	if !ok {
@@ -60,6 +60,9 @@ func (d *Destination) scanOnce(ctx context.Context, name cluster.Partition, id m
 		if err != nil {
 			errs = append(errs, fmt.Errorf("replica %d: %w", replica, err))
 			continue
+		}
+		if at, ok := missed()[replica]; ok {
+			end = max(start, min(end, at))
 		}
 		if out.start < 0 || start < out.start {
 			out.start = start

@@ -191,8 +191,11 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 	h.fresh = false
 	h.mu.Unlock()
 	found := scanned{proven: fresh}
+	var owed map[int32]int64
 	if !fresh {
-		found = d.scan(ctx, h.name, id)
+		missed := d.missedBy(ctx, h.name, id)
+		found = d.scan(ctx, h.name, id, missed)
+		owed = missed()
 		image = d.m.log.Image()
 		p, ok = image.Partition(id)
 	}
@@ -202,6 +205,7 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 		led = lead.New(lead.Config{
 			Topic: id.Topic, Partition: h.name, Epoch: p.LeaderEpoch, Followers: reals, InSync: us.reals(p.ISR), Quorum: cmp.Or(d.cfg.Quorum, len(reals)/2+1),
 			History: found.history, Proven: found.proven, LogStart: found.start, HighWatermark: found.high, Window: d.cfg.Window,
+			Owed: owed,
 		})
 		led.Live(living(image, reals))
 		led.Tick(time.Now())

@@ -26,13 +26,15 @@ type Files struct {
 type filed struct {
 	identities map[int32]Kept
 	topics     map[string]Own
+	missed     map[string]Missed
 }
 
 // filedText is its form, as JSON.
 type filedText struct {
-	Version    int              `json:"version"`
-	Identities []storedIdentity `json:"identities"`
-	Topics     map[string]Own   `json:"topics"`
+	Version    int               `json:"version"`
+	Identities []storedIdentity  `json:"identities"`
+	Topics     map[string]Own    `json:"topics"`
+	Missed     map[string]Missed `json:"missed,omitempty"`
 }
 
 // filedFirst is the form of version 1.
@@ -74,7 +76,7 @@ func (f *Files) Close() error { return f.lock.Close() }
 
 func (f *Files) read() error {
 	name := filepath.Join(f.dir, filesName)
-	f.all = filed{identities: make(map[int32]Kept), topics: make(map[string]Own)}
+	f.all = filed{identities: make(map[int32]Kept), topics: make(map[string]Own), missed: make(map[string]Missed)}
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,6 +119,7 @@ func (f *filed) decode(b []byte) error {
 		f.identities[kept.Broker] = kept
 	}
 	maps.Copy(f.topics, text.Topics)
+	maps.Copy(f.missed, text.Missed)
 	return err
 }
 
@@ -128,9 +131,9 @@ func (f *Files) change(ctx context.Context, do func(*filed)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	next := filed{maps.Clone(f.all.identities), maps.Clone(f.all.topics)}
+	next := filed{maps.Clone(f.all.identities), maps.Clone(f.all.topics), cloneMissed(f.all.missed)}
 	do(&next)
-	text := filedText{Version: filesVersion, Identities: []storedIdentity{}, Topics: next.topics}
+	text := filedText{Version: filesVersion, Identities: []storedIdentity{}, Topics: next.topics, Missed: next.missed}
 	for _, id := range slices.Sorted(maps.Keys(next.identities)) {
 		text.Identities = append(text.Identities, next.identities[id].stored())
 	}
@@ -213,8 +216,22 @@ func (o fileOverrides) Delete(ctx context.Context, topics []string) error {
 	return o.f.change(ctx, func(now *filed) {
 		for _, topic := range topics {
 			delete(now.topics, topic)
+			delete(now.missed, topic)
 		}
 	})
+}
+
+func (o fileOverrides) Missed(context.Context) (map[string]Missed, error) {
+	o.f.mu.Lock()
+	defer o.f.mu.Unlock()
+	return cloneMissed(o.f.all.missed), nil
+}
+
+func (o fileOverrides) SaveMissed(ctx context.Context, all map[string]Missed) error {
+	if len(all) == 0 {
+		return ctx.Err()
+	}
+	return o.f.change(ctx, func(now *filed) { replaceMissed(now.missed, all) })
 }
 
 func (o fileOverrides) Topics(context.Context) ([]string, error) {

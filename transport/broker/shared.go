@@ -20,7 +20,7 @@ type Notes interface {
 
 // Shared keeps identities and topics' own settings among the notes of a mirror, for all
 // its processes: Identities and Overrides for a host with a state store. Their keys are
-// "identity:" with a broker id and "topic:" with a name.
+// "identity:" with a broker id, "topic:" and "missed:" with a topic's name.
 type Shared struct {
 	notes  Notes
 	mirror string
@@ -29,6 +29,7 @@ type Shared struct {
 const (
 	identityNote = "identity:"
 	topicNote    = "topic:"
+	missedNote   = "missed:"
 )
 
 // NewShared keeps them under the name of a mirror, or of another group of processes that
@@ -146,7 +147,48 @@ func (o sharedOverrides) Save(ctx context.Context, all map[string]Own) error {
 func (o sharedOverrides) Delete(ctx context.Context, topics []string) error {
 	now := make(map[string][]byte, len(topics))
 	for _, topic := range topics {
-		now[topicNote+topic] = nil
+		now[topicNote+topic], now[missedNote+topic] = nil, nil
+	}
+	return o.put(ctx, now)
+}
+
+// storedMissed is what a topic's replicas have missed, as JSON.
+type storedMissed struct {
+	Version int `json:"v"`
+	Missed
+}
+
+func (o sharedOverrides) Missed(ctx context.Context) (map[string]Missed, error) {
+	notes, err := o.s.notes.Notes(ctx, o.s.mirror)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Missed)
+	for key, note := range notes {
+		topic, ok := strings.CutPrefix(key, missedNote)
+		if !ok {
+			continue
+		}
+		var stored storedMissed
+		err := json.Unmarshal(note, &stored)
+		if err == nil && stored.Version != storedVersion {
+			err = fmt.Errorf("version %d is not known, %d is", stored.Version, storedVersion)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("note %q: %w", key, err)
+		}
+		out[topic] = stored.Missed
+	}
+	return out, nil
+}
+
+func (o sharedOverrides) SaveMissed(ctx context.Context, all map[string]Missed) error {
+	now := make(map[string][]byte, len(all))
+	for topic, m := range all {
+		now[missedNote+topic] = nil
+		if len(m.Cuts) > 0 {
+			now[missedNote+topic] = document(storedMissed{storedVersion, m})
+		}
 	}
 	return o.put(ctx, now)
 }
