@@ -3,10 +3,12 @@ package broker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	segplain "github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -42,6 +44,7 @@ func TestRealControlPermissions(t *testing.T) {
 	create := func(ctx context.Context, name string, replicas int16) error {
 		return l.control.create(ctx, []cluster.NewTopic{{Name: name, Partitions: 3, ReplicationFactor: replicas}})[0]
 	}
+	seesTransactions(t, l, admin)
 	eventually := func(what string, do func(context.Context) error) {
 		t.Helper()
 		if err := do(within(t, time.Minute)); !errors.Is(err, cluster.ErrAuthorization) {
@@ -66,4 +69,22 @@ func TestRealControlPermissions(t *testing.T) {
 	none(t, "narrow", l.control.narrow(ctx, ids))
 	none(t, "handBack", l.control.handBack(ctx, ids, l.all))
 	none(t, "writing", write(ctx, admin, l.image(), ids))
+}
+
+// seesTransactions: without the permission nobody can tell whose transactions are open, and
+// it says so.
+func seesTransactions(t *testing.T, l *led, admin *kgo.Client) {
+	t.Helper()
+	if err := l.us.seesTransactions(within(t, time.Minute)); !errors.Is(err, cluster.ErrAuthorization) || !strings.Contains(err.Error(), "TransactionalId") {
+		t.Errorf("without permission: %v", err)
+	}
+	one := kmsg.NewCreateACLsRequestCreation()
+	one.ResourceType, one.ResourceName, one.ResourcePatternType = kmsg.ACLResourceTypeTransactionalId, "*", kmsg.ACLResourcePatternTypeLiteral
+	one.Principal, one.Host, one.Operation, one.PermissionType = "User:mirror", "*", kmsg.ACLOperationDescribe, kmsg.ACLPermissionTypeAllow
+	req := kmsg.NewPtrCreateACLsRequest()
+	req.Creations = append(req.Creations, one)
+	if _, err := req.RequestWith(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Eventually(t, time.Minute, l.us.seesTransactions)
 }

@@ -233,6 +233,7 @@ func (d *Destination) Run(ctx context.Context) error {
 		part(func(ctx context.Context) error { return d.server.Serve(ctx, d.m.cfg.Listeners[n].Name, l, secure) })
 	}
 	part(d.m.Run)
+	running.Go(func() { d.warnOfTransactions(ctx) })
 	part(d.keepStep)
 	part(d.keepAhead)
 	part(d.keepMissed)

@@ -174,8 +174,12 @@ func (d *Destination) realLeader(name cluster.Partition) (int32, error) {
 }
 
 // unknownHere are the producers of whose transactions no coordinator of this cluster
-// knows.
+// knows. Who may not see all transactions is told of none, without an error: then it cannot
+// be said.
 func (d *Destination) unknownHere(ctx context.Context, all []producer) ([]producer, error) {
+	if err := d.m.seesTransactions(ctx); err != nil {
+		return nil, err
+	}
 	req := kmsg.NewPtrListTransactionsRequest()
 	for _, p := range all {
 		req.ProducerIDFilters = append(req.ProducerIDFilters, p.id)
