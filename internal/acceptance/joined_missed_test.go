@@ -121,6 +121,9 @@ func TestJoinedMissedCut(t *testing.T) {
 					t.Errorf("brokers 1 and %d: %s, %v", r, diff, err)
 				}
 			}
+			if f, err := d.Fence(timeout(t, time.Minute), []fetcher.Stretch{{Mirror: "missed", Partition: p}}); err != nil || f[0].Err != nil {
+				t.Errorf("%+v, %v", f, err)
+			}
 			if err := d.Leave(timeout(t, time.Minute)); err != nil {
 				t.Error(err)
 			}

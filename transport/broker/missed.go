@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -48,9 +49,13 @@ func replaceMissed(there, all map[string]Missed) {
 // that stores any as long as it leads.
 type missed struct {
 	store Overrides
-	turn  chan struct{} // taken by who reads or changes what is below
-	since time.Time     // when it was last asked for
-	all   map[string]Missed
+	turn  chan struct{} // taken by who asks the store, or has the fields below changed
+	since time.Time     // when it was last asked for; needs the turn
+	// unsure: storing has failed, and it may be stored all the same. It needs the turn.
+	unsure bool
+
+	mu  sync.Mutex
+	all map[string]Missed
 }
 
 func newMissed(store Overrides) *missed {
@@ -75,19 +80,41 @@ func (m *missed) load(ctx context.Context, since time.Time) error {
 	}
 	now := time.Now()
 	all, err := m.store.Missed(ctx)
-	if err == nil {
-		m.all, m.since = all, now
+	if err != nil {
+		return err
 	}
-	return err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all, m.since = all, now
+	return nil
 }
 
-// of gives the cuts of a partition, as they were stored at a moment or later.
-func (m *missed) of(ctx context.Context, topic string, id metalog.PartitionID, since time.Time) (map[int32]int64, error) {
+// sure asks again where storing has failed, and reports that it did.
+func (m *missed) sure(ctx context.Context) (again bool, err error) {
 	if err := m.lock(ctx); err != nil {
-		return nil, err
+		return false, err
 	}
 	defer m.unlock()
-	err := m.load(ctx, since)
+	if !m.unsure {
+		return false, nil
+	}
+	if err := m.load(ctx, time.Now()); err != nil {
+		return false, err
+	}
+	m.unsure = false
+	return true, nil
+}
+
+// of gives the cuts of a partition, as they were stored at a moment or later; with an error
+// those that were known before.
+func (m *missed) of(ctx context.Context, topic string, id metalog.PartitionID, since time.Time) (map[int32]int64, error) {
+	err := m.lock(ctx)
+	if err == nil {
+		err = m.load(ctx, since)
+		m.unlock()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if stored := m.all[topic]; stored.Topic == id.Topic {
 		return maps.Clone(stored.Cuts[id.Partition]), err
 	}
@@ -112,6 +139,24 @@ func (m *missed) put(ctx context.Context, now map[named]map[int32]int64) error {
 	if err := m.load(ctx, time.Time{}); err != nil {
 		return fmt.Errorf("which cuts replicas have missed: %w", err)
 	}
+	changed := m.with(now)
+	if len(changed) == 0 {
+		return nil
+	}
+	if err := m.store.SaveMissed(ctx, changed); err != nil {
+		m.unsure, m.since = true, time.Time{}
+		return fmt.Errorf("storing which cuts replicas have missed: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	replaceMissed(m.all, changed)
+	return nil
+}
+
+// with are the topics that are others with the cuts of partitions replaced.
+func (m *missed) with(now map[named]map[int32]int64) map[string]Missed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	changed := make(map[string]Missed)
 	for p, cuts := range now {
 		next, begun := changed[p.topic]
@@ -127,28 +172,14 @@ func (m *missed) put(ctx context.Context, now map[named]map[int32]int64) error {
 		changed[p.topic] = next
 	}
 	maps.DeleteFunc(changed, func(topic string, next Missed) bool { return len(next.Cuts) == 0 && len(m.all[topic].Cuts) == 0 })
-	if len(changed) == 0 {
-		return nil
-	}
-	if err := m.store.SaveMissed(ctx, changed); err != nil {
-		m.since = time.Time{} // it may be stored all the same
-		return fmt.Errorf("storing which cuts replicas have missed: %w", err)
-	}
-	for topic, next := range changed {
-		if m.all[topic] = next; len(next.Cuts) == 0 {
-			delete(m.all, topic)
-		}
-	}
-	return nil
+	return changed
 }
 
 // known are the partitions that have cuts stored.
-func (m *missed) known(ctx context.Context) (out map[named]map[int32]int64) {
-	if m.lock(ctx) != nil {
-		return nil
-	}
-	defer m.unlock()
-	out = make(map[named]map[int32]int64)
+func (m *missed) known() map[named]map[int32]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[named]map[int32]int64)
 	for topic, stored := range m.all {
 		for p, cuts := range stored.Cuts {
 			out[named{topic, metalog.PartitionID{Topic: stored.Topic, Partition: p}}] = maps.Clone(cuts)
@@ -180,7 +211,7 @@ func (d *Destination) missedBy(ctx context.Context, name cluster.Partition, id m
 // noteMissed stores what replicas owe after cuts. The cut is not done before: from then on
 // the log grows, and may come to look as it did.
 func (d *Destination) noteMissed(ctx context.Context, leds []*lead.Partition, errs []error) {
-	stored, now := d.missed.known(ctx), make(map[named]map[int32]int64)
+	stored, now := d.missed.known(), make(map[named]map[int32]int64)
 	var at []int
 	for i, led := range leds {
 		if led == nil || errs[i] != nil {
@@ -215,7 +246,8 @@ func nameOf(led *lead.Partition) named {
 // keepMissed forgets stored cuts when they are made.
 func (d *Destination) keepMissed(ctx context.Context) error {
 	for ; ctx.Err() == nil; pause(ctx, tickEvery) {
-		stored := d.missed.known(ctx)
+		d.recount(ctx)
+		stored := d.missed.known()
 		if len(stored) == 0 {
 			continue
 		}
@@ -243,6 +275,21 @@ func (d *Destination) keepMissed(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// recount has replicas count that owe nothing by what is stored, after storing has failed.
+func (d *Destination) recount(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, recalling)
+	defer cancel()
+	if again, _ := d.missed.sure(bounded); !again {
+		return
+	}
+	stored := d.missed.known()
+	for _, h := range d.allLed() {
+		if led, err := h.lead(); err == nil {
+			led.Served(slices.Collect(maps.Keys(stored[nameOf(led)])))
+		}
+	}
 }
 
 // leftOf are the cuts of a partition that are not made; some, that others are.

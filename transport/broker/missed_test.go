@@ -83,18 +83,24 @@ func TestMissed(t *testing.T) {
 	if err := next.put(ctx, map[named]map[int32]int64{p: {1: 4}}); !errors.Is(err, store.refuse) {
 		t.Error(err)
 	}
-	if known := next.known(ctx); len(known) != 1 || known[q][2] != 9 {
+	if known := next.known(); len(known) != 1 || known[q][2] != 9 {
 		t.Errorf("refused, and known are %v", known)
+	}
+	if again, err := next.sure(ctx); !again || err != nil {
+		t.Errorf("after a failure: %v, %v", again, err)
+	}
+	if again, err := next.sure(ctx); again || err != nil {
+		t.Errorf("it is known by now: %v, %v", again, err)
 	}
 	store.refuse = nil
 	if err := next.put(ctx, map[named]map[int32]int64{anew: {1: 4}}); err != nil {
 		t.Fatal(err)
 	}
-	if known := next.known(ctx); len(known) != 1 || known[anew][1] != 4 {
+	if known := next.known(); len(known) != 1 || known[anew][1] != 4 {
 		t.Errorf("made anew: %v", known)
 	}
-	if err := next.put(ctx, map[named]map[int32]int64{anew: {}}); err != nil || len(next.known(ctx)) > 0 {
-		t.Errorf("%v, %v", next.known(ctx), err)
+	if err := next.put(ctx, map[named]map[int32]int64{anew: {}}); err != nil || len(next.known()) > 0 {
+		t.Errorf("%v, %v", next.known(), err)
 	}
 	if all, err := store.MemoryOverrides.Missed(ctx); err != nil || len(all) > 0 {
 		t.Errorf("%v, %v", all, err)
