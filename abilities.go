@@ -18,6 +18,7 @@ type abilities struct {
 	raiser    fetcher.EpochRaiser
 	stamper   fetcher.EpochStamper
 	loser     fetcher.Loser
+	lifter    fetcher.ProducerLifter
 	refiller  fetcher.Refiller
 	aborter   fetcher.Aborter
 	guard     fetcher.ProducerGuard
@@ -31,6 +32,7 @@ func look(source Source, destination Destination, opts Options) (a abilities) {
 	a.fencer, _ = destination.(fetcher.Fencer)
 	a.raiser, _ = destination.(fetcher.EpochRaiser)
 	a.stamper, _ = destination.(fetcher.EpochStamper)
+	a.lifter, _ = destination.(fetcher.ProducerLifter)
 	a.loser, _ = destination.(fetcher.Loser)
 	a.refiller, _ = destination.(fetcher.Refiller)
 	a.aborter, _ = destination.(fetcher.Aborter)

@@ -34,6 +34,9 @@ type Events struct {
 	Truncated func(TruncatedEvent)
 	// Aborted: at a stop, transactions were found open and ended.
 	Aborted func(AbortedEvent)
+	// Producers: producers of the source have other ids at the destination. It is told once
+	// by each process.
+	Producers func(ProducersEvent)
 	// Topic: a topic was created at the destination, has grown there, or is refused.
 	Topic func(TopicEvent)
 	// Sync: a round of one kind of metadata did something, began to fail (or fails for
@@ -91,6 +94,14 @@ type TruncatedEvent struct {
 	Partition cluster.Partition
 	Span      cluster.Span
 	Why       string
+}
+
+// ProducersEvent is that producers of the source whose ids the destination's cluster would
+// hand out again have others there: those of From and all above. Their batches are not the
+// source's byte for byte; transactions end as they did.
+type ProducersEvent struct {
+	Mirror string
+	From   int64
 }
 
 // AbortedEvent names the producers whose transactions a stop has cut in flight.

@@ -82,6 +82,7 @@ type Mirror struct {
 
 	waiting atomic.Bool   // it is another process's turn
 	lost    chan struct{} // capacity 1: a partition is another process's by now
+	lifted  atomic.Bool   // ProducersEvent was told
 
 	phase   atomic.Int32 // of the three below
 	boards  boards

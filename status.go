@@ -45,6 +45,10 @@ type Status struct {
 	Held    int   `json:"held,omitempty"`
 	// Stamped counts the partitions with EpochsOfDestination.
 	Stamped int `json:"stamped,omitempty"`
+	// ProducersFrom is the least producer id of the source that has another one at the
+	// destination, as all above it: their batches are not the source's byte for byte. Nil
+	// while none has.
+	ProducersFrom *int64 `json:"producersFrom,omitempty"`
 
 	// Worst are the partitions that need looking at most, at most a hundred: the
 	// failed ones, then those in trouble, then by lag.
@@ -100,6 +104,9 @@ func (m *Mirror) Status() Status {
 		s.Refused[name] = err.Error()
 	}
 	m.catalog.mu.Unlock()
+	if from, ok := m.producersFrom(); ok {
+		s.ProducersFrom = &from
+	}
 
 	for _, k := range m.kinds {
 		s.Syncs = append(s.Syncs, k.now())

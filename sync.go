@@ -153,6 +153,7 @@ func (m *Mirror) admit(ctx context.Context, ready []cluster.Topic, fresh []strin
 	}
 	m.lookAtEnds(ctx, idle)
 	m.watchEnds(ctx, busy)
+	m.watchProducers()
 	m.watchSources(ctx, busy)
 	if low := m.near(ctx, busy); len(low) > 0 {
 		m.raiseAhead(ctx, low)

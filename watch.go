@@ -48,6 +48,21 @@ func (m *Mirror) watchEnds(ctx context.Context, ps []cluster.Partition) {
 	}
 }
 
+// producersFrom is from which id on producers have others at the destination.
+func (m *Mirror) producersFrom() (id int64, ok bool) {
+	if m.can.lifter == nil {
+		return 0, false
+	}
+	return m.can.lifter.ProducersFrom()
+}
+
+// watchProducers tells once of producers that have other ids at the destination.
+func (m *Mirror) watchProducers() {
+	if from, ok := m.producersFrom(); ok && m.lifted.CompareAndSwap(false, true) {
+		emit(m.events, m.opts.Events.Producers, ProducersEvent{Mirror: m.name, From: from})
+	}
+}
+
 // watchLost has logs compared that have come into other hands.
 func (m *Mirror) watchLost(ctx context.Context) error {
 	if m.can.loser == nil {

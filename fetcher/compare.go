@@ -127,7 +127,7 @@ func (s *side) read(h batch.Header, like likeness) error {
 	}
 	var prefix []byte
 	if like.control && (h.Control() || h.Transactional()) {
-		prefix = fmt.Appendf(prefix, "producer %d/%d control %v ", h.ProducerID(), h.ProducerEpoch(), h.Control())
+		prefix = fmt.Appendf(prefix, "producer %d/%d control %v ", batch.Grounded(h.ProducerID()), h.ProducerEpoch(), h.Control())
 	}
 	if like.epochs || like.markers && h.Control() {
 		prefix = fmt.Appendf(prefix, "epoch %d ", h.LeaderEpoch())

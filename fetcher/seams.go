@@ -325,6 +325,15 @@ type EpochStamper interface {
 	Stamps(p cluster.Partition) (stamps, known bool)
 }
 
+// ProducerLifter is the optional ability of a destination to give producers of the source
+// other ids, where its own cluster would hand out the source's again.
+type ProducerLifter interface {
+	// ProducersFrom is the least producer id of the source that has another one at the
+	// destination, as all above it; ok is false while none has. It does not wait for the
+	// cluster, and is safe for concurrent use.
+	ProducersFrom() (id int64, ok bool)
+}
+
 // EpochRaise is a leader epoch that a destination partition is to reach.
 type EpochRaise struct {
 	Partition cluster.Partition

@@ -39,6 +39,9 @@ func events(print func(string), all bool) mirror.Events {
 		Aborted: func(e mirror.AbortedEvent) {
 			print(fmt.Sprintf("%v aborted: transactions that were open at the stop, of producer ids %s", e.Partition, ids(e.Producers)))
 		},
+		Producers: func(e mirror.ProducersEvent) {
+			print(fmt.Sprintf("producers: ids from %d on are others at the destination, those batches are not the source's byte for byte", e.From))
+		},
 		Topic: func(e mirror.TopicEvent) {
 			switch {
 			case e.Err != nil:

@@ -236,6 +236,7 @@ func TestEventLines(t *testing.T) {
 		e.Skipped(mirror.SkippedEvent{Partition: p, Span: cluster.Span{From: 4, To: 9}})
 		e.Truncated(mirror.TruncatedEvent{Partition: p, Span: cluster.Span{From: 17, To: 20}, Why: "cut at 17: x"})
 		e.Aborted(mirror.AbortedEvent{Partition: p, Producers: []int64{4001, 7}})
+		e.Producers(mirror.ProducersEvent{From: 1_004_000})
 		e.Topic(mirror.TopicEvent{Topic: "orders"})
 		e.Topic(mirror.TopicEvent{Topic: "payments", Err: cluster.ErrAuthorization})
 		places := []offsets.Place{{Partition: p, Source: 9, Destination: 7, Ours: 5}, {Partition: p, Source: 1, Destination: 2}}
@@ -255,6 +256,7 @@ func TestEventLines(t *testing.T) {
 		"orders-3 skipped: the source deleted offsets [4,9) before they were copied",
 		"orders-3 truncated: offsets [17,20) go: cut at 17: x",
 		"orders-3 aborted: transactions that were open at the stop, of producer ids 4001, 7",
+		"producers: ids from 1004000 on are others at the destination, those batches are not the source's byte for byte",
 		"payments refused: " + cluster.ErrAuthorization.Error(),
 		"group app left where it is: it has moved by itself (orders-3: 7, at the source 9; and 1 more)",
 		"group web is where it is at the source",
@@ -262,9 +264,9 @@ func TestEventLines(t *testing.T) {
 		"group billing not copied: " + cluster.ErrTimeout.Error(),
 	}
 	all := []string{few[0], few[1], "orders-3 LOG_ALIGNMENT -> MIRRORING", few[2],
-		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], "orders created", few[6], few[7],
+		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], few[6], "orders created", few[7], few[8],
 		"group app is behind the source until its records are copied (orders-3: 7, at the source 9)",
-		"group app is where it is at the source", few[8], "groups: 3 offsets of 2 groups copied", few[9], few[10]}
+		"group app is where it is at the source", few[9], "groups: 3 offsets of 2 groups copied", few[10], few[11]}
 	for _, tt := range []struct {
 		name string
 		all  bool

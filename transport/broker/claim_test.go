@@ -63,6 +63,7 @@ func TestKeepers(t *testing.T) {
 			}
 			keepsOverrides(t, k.o)
 			keepsMissed(t, k.o)
+			keepsLifted(t, k.o)
 		})
 	}
 }
@@ -88,14 +89,15 @@ func keepsOverrides(t *testing.T, o Overrides) {
 func TestSharedOfALaterVersion(t *testing.T) {
 	memory := coordinator.NewMemory()
 	shared := NewShared(memory, "m")
-	for key, text := range map[string]string{"identity:100": `{"v":2}`, "topic:a": `{"v":2}`, "identity:101": `{"v":1,"directory":"AA"}`, "missed:a": `{"v":2}`} {
+	for key, text := range map[string]string{"identity:100": `{"v":2}`, "topic:a": `{"v":2}`, "identity:101": `{"v":1,"directory":"AA"}`, "missed:a": `{"v":2}`, "producers": `{"v":2}`} {
 		if _, err := memory.SwapNotes(t.Context(), "m", nil, map[string][]byte{key: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 		_, errI := shared.Identities().All(t.Context())
 		_, errO := shared.Overrides().Load(t.Context(), "a")
 		_, errM := shared.Overrides().Missed(t.Context())
-		if errI == nil && errO == nil && errM == nil {
+		_, _, errL := shared.Overrides().Lifted(t.Context())
+		if errI == nil && errO == nil && errM == nil && errL == nil {
 			t.Errorf("%s: %s was read", key, text)
 		}
 		if _, err := memory.SwapNotes(t.Context(), "m", map[string][]byte{key: []byte(text)}, map[string][]byte{key: nil}); err != nil {

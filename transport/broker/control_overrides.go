@@ -41,6 +41,11 @@ type Overrides interface {
 	// SaveMissed returns when all of it is stored. A topic without cuts is forgotten;
 	// Delete forgets those of its topics as well.
 	SaveMissed(ctx context.Context, all map[string]Missed) error
+	// Lifted is from which producer id on those of the source have others, false when that
+	// was never saved. It stays, whatever becomes of topics.
+	Lifted(ctx context.Context) (from int64, ok bool, err error)
+	// SaveLifted returns when it is stored.
+	SaveLifted(ctx context.Context, from int64) error
 }
 
 // MemoryOverrides are forgotten with the process: for tests. The zero value is
@@ -49,6 +54,7 @@ type MemoryOverrides struct {
 	mu     sync.Mutex
 	all    map[string]Own
 	missed map[string]Missed
+	lifted *int64
 }
 
 // Load is of Overrides.
@@ -116,6 +122,24 @@ func (m *MemoryOverrides) Topics(context.Context) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.all)), nil
+}
+
+// Lifted is of Overrides.
+func (m *MemoryOverrides) Lifted(context.Context) (from int64, ok bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lifted == nil {
+		return 0, false, nil
+	}
+	return *m.lifted, true, nil
+}
+
+// SaveLifted is of Overrides.
+func (m *MemoryOverrides) SaveLifted(_ context.Context, from int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lifted = &from
+	return nil
 }
 
 // ownOf are a topic's own values, as it has them now.

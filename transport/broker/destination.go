@@ -61,9 +61,9 @@ type DestinationConfig struct {
 	// requests take any number of them. Default: 100.
 	EpochBudget int32
 	// ProducerIDBudget is how many producer ids the cluster is made to pass over, so that
-	// none that is mirrored is handed out later. A partition with ids that are further
-	// ahead is not mirrored. Every thousand are a record in the metadata log. Default:
-	// 1,000,000.
+	// none that is mirrored is handed out later. Producers with ids that are further ahead
+	// have others here (ProducersFrom), and their batches are not the source's byte for
+	// byte. Every thousand are a record in the metadata log. Default: 1,000,000.
 	ProducerIDBudget int64
 	// Quorum is how many real replicas hold a record before it counts as written, at
 	// most all of them; with fewer copying stands still. So few may be away when we begin
@@ -136,6 +136,7 @@ type Destination struct {
 	turned  chan struct{} // closed when it is our turn
 	fallen  *fallen
 	missed  *missed
+	lifts   *lifts
 
 	mu   sync.Mutex
 	held map[cluster.Partition]*holding
@@ -143,20 +144,21 @@ type Destination struct {
 }
 
 var (
-	_ fetcher.Log           = (*Destination)(nil)
-	_ fetcher.Reader        = (*Destination)(nil)
-	_ fetcher.Epochs        = (*Destination)(nil)
-	_ fetcher.Starter       = (*Destination)(nil)
-	_ fetcher.Fencer        = (*Destination)(nil)
-	_ fetcher.EpochRaiser   = (*Destination)(nil)
-	_ fetcher.Refiller      = (*Destination)(nil)
-	_ fetcher.EpochStamper  = (*Destination)(nil)
-	_ fetcher.Aborter       = (*Destination)(nil)
-	_ fetcher.ProducerGuard = (*Destination)(nil)
-	_ fetcher.Loser         = (*Destination)(nil)
-	_ topics.Sink           = (*Destination)(nil)
-	_ offsets.Sink          = (*Destination)(nil)
-	_ offsets.ShareSink     = (*Destination)(nil)
+	_ fetcher.Log            = (*Destination)(nil)
+	_ fetcher.Reader         = (*Destination)(nil)
+	_ fetcher.Epochs         = (*Destination)(nil)
+	_ fetcher.Starter        = (*Destination)(nil)
+	_ fetcher.Fencer         = (*Destination)(nil)
+	_ fetcher.EpochRaiser    = (*Destination)(nil)
+	_ fetcher.Refiller       = (*Destination)(nil)
+	_ fetcher.EpochStamper   = (*Destination)(nil)
+	_ fetcher.Aborter        = (*Destination)(nil)
+	_ fetcher.ProducerGuard  = (*Destination)(nil)
+	_ fetcher.Loser          = (*Destination)(nil)
+	_ fetcher.ProducerLifter = (*Destination)(nil)
+	_ topics.Sink            = (*Destination)(nil)
+	_ offsets.Sink           = (*Destination)(nil)
+	_ offsets.ShareSink      = (*Destination)(nil)
 )
 
 // maxScans bounds the partitions whose logs are looked into at once.
@@ -170,7 +172,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	cfg = cfg.withDefaults()
 	d := &Destination{
 		cfg: cfg, own: newOwnTopics(cfg.Overrides), scans: make(chan struct{}, maxScans), guard: newGuard(), wishes: newEpochWishes(),
-		turned: make(chan struct{}), fallen: newFallen(), missed: newMissed(cfg.Overrides),
+		turned: make(chan struct{}), fallen: newFallen(), missed: newMissed(cfg.Overrides), lifts: newLifts(cfg.Overrides),
 		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding),
 	}
 	cfg.Membership = cfg.Membership.servedBy(cfg.Server, cfg.TLS)

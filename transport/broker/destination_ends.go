@@ -22,6 +22,9 @@ func (d *Destination) Ends(ctx context.Context, stretches []fetcher.Stretch) ([]
 	if err != nil {
 		return nil, err
 	}
+	if err := d.learnLifts(ctx); err != nil {
+		return nil, err
+	}
 	out := make([]fetcher.End, len(stretches))
 	ids := make([]metalog.PartitionID, len(stretches))
 	var take []metalog.PartitionID

@@ -28,7 +28,7 @@ type lone struct {
 // newLone leads a log that holds one record of an epoch, or none.
 func newLone(t *testing.T, written int32) *lone {
 	l := &lone{t: t, p: cluster.Partition{Topic: "t"}, last: written, Destination: &Destination{
-		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding), guard: newGuard(),
+		held: make(map[cluster.Partition]*holding), led: make(map[metalog.PartitionID]*holding), guard: newGuard(), lifts: newLifts(new(MemoryOverrides)), missed: newMissed(new(MemoryOverrides)),
 		cfg: DestinationConfig{Logger: slog.New(slog.DiscardHandler)},
 	}}
 	l.server = &Server{led: newRegistry()}

@@ -78,11 +78,12 @@ func (d *Destination) remember(ctx context.Context, hs []*holding) {
 	})
 }
 
-// highest is the highest id that a cluster can come to; those of mirrors it cannot.
+// highest is the highest id that a cluster can come to; those of mirrors it cannot, and
+// those that were given on the way.
 func highest(all []producer) int64 {
 	id := int64(-1)
 	for _, p := range all {
-		if p.id < batch.OwnProducers {
+		if batch.Counted(p.id) {
 			id = max(id, p.id)
 		}
 	}

@@ -58,6 +58,9 @@ func (d *Destination) refill(ctx context.Context, topic cluster.TopicID, partiti
 	if err != nil {
 		return nil, err
 	}
+	if err := d.lifts.applyTo(b); err != nil {
+		return nil, err
+	}
 	h.mu.Lock()
 	first := !h.refilled && len(b) > 0
 	h.refilled = h.refilled || first

@@ -27,6 +27,7 @@ type filed struct {
 	identities map[int32]Kept
 	topics     map[string]Own
 	missed     map[string]Missed
+	lifted     *int64
 }
 
 // filedText is its form, as JSON.
@@ -35,6 +36,7 @@ type filedText struct {
 	Identities []storedIdentity  `json:"identities"`
 	Topics     map[string]Own    `json:"topics"`
 	Missed     map[string]Missed `json:"missed,omitempty"`
+	Lifted     *int64            `json:"lifted,omitempty"` // the first producer id that has another
 }
 
 // filedFirst is the form of version 1.
@@ -120,6 +122,7 @@ func (f *filed) decode(b []byte) error {
 	}
 	maps.Copy(f.topics, text.Topics)
 	maps.Copy(f.missed, text.Missed)
+	f.lifted = text.Lifted
 	return err
 }
 
@@ -131,9 +134,9 @@ func (f *Files) change(ctx context.Context, do func(*filed)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	next := filed{maps.Clone(f.all.identities), maps.Clone(f.all.topics), cloneMissed(f.all.missed)}
+	next := filed{maps.Clone(f.all.identities), maps.Clone(f.all.topics), cloneMissed(f.all.missed), f.all.lifted}
 	do(&next)
-	text := filedText{Version: filesVersion, Identities: []storedIdentity{}, Topics: next.topics, Missed: next.missed}
+	text := filedText{Version: filesVersion, Identities: []storedIdentity{}, Topics: next.topics, Missed: next.missed, Lifted: next.lifted}
 	for _, id := range slices.Sorted(maps.Keys(next.identities)) {
 		text.Identities = append(text.Identities, next.identities[id].stored())
 	}
@@ -238,4 +241,17 @@ func (o fileOverrides) Topics(context.Context) ([]string, error) {
 	o.f.mu.Lock()
 	defer o.f.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.f.all.topics)), nil
+}
+
+func (o fileOverrides) Lifted(context.Context) (from int64, ok bool, err error) {
+	o.f.mu.Lock()
+	defer o.f.mu.Unlock()
+	if o.f.all.lifted == nil {
+		return 0, false, nil
+	}
+	return *o.f.all.lifted, true, nil
+}
+
+func (o fileOverrides) SaveLifted(ctx context.Context, from int64) error {
+	return o.f.change(ctx, func(now *filed) { now.lifted = &from })
 }

@@ -59,8 +59,8 @@ func newGuard() *guard {
 	return g
 }
 
-// highestOf is the highest id in batches that a cluster can come to, -1 without any:
-// those of mirrors it cannot.
+// highestOf is the highest id in batches that a cluster can come to, or that is too far, -1
+// without any: those of mirrors it cannot.
 func highestOf(batches []cluster.Batch) int64 {
 	id := int64(-1)
 	for _, b := range batches {
@@ -77,30 +77,42 @@ func tooFar(id, next, budget int64) error {
 	if id-next < budget {
 		return nil
 	}
-	return fmt.Errorf("%w: id %d, the cluster is at %d, and at most %d are passed over; to give them other ids on the way is not possible yet: %w",
+	return fmt.Errorf("%w: id %d, the cluster is at %d, and at most %d are passed over: %w",
 		ErrProducerIDs, id, next, budget, errors.ErrUnsupported)
 }
 
-// mind takes down whose batches are appended. It costs a look into each header.
+// mind takes down whose batches are appended, and gives producers other ids that are too
+// far ahead. It costs a look into each header.
 func (d *Destination) mind(p cluster.Partition, batches []cluster.Batch) error {
-	g, id := d.guard, highestOf(batches)
+	g := d.guard
+	id, err := d.lifts.apply(batches)
+	if err != nil {
+		return fmt.Errorf("%v: %w", p, err)
+	}
 	for {
 		known := g.highest.Load()
 		if id <= known {
 			return nil
 		}
-		if err := tooFar(id, d.m.log.Image().NextProducerID, d.cfg.ProducerIDBudget); err != nil {
-			return fmt.Errorf("%v: %w", p, err)
+		if _, lifted := d.ProducersFrom(); !lifted && tooFar(id, d.m.log.Image().NextProducerID, d.cfg.ProducerIDBudget) != nil {
+			d.lifts.need.Store(id)
+			g.tell()
+			return fmt.Errorf("%v: producer id %d: %w", p, id, errDeciding)
 		}
 		if g.highest.CompareAndSwap(known, id) {
 			break
 		}
 	}
+	g.tell()
+	return nil
+}
+
+// tell has keepAhead look.
+func (g *guard) tell() {
 	select {
 	case g.news <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // keepAhead keeps the cluster ahead of what is appended, until ctx ends.
@@ -114,6 +126,7 @@ func (d *Destination) keepAhead(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		d.liftNow(ctx)
 		for id := d.guard.highest.Load(); id >= 0 && !d.isPast(id+aheadBy/2); {
 			done, err := d.pass(ctx, id+aheadBy, aheadBlocks)
 			if err != nil && ctx.Err() == nil {

@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -135,23 +137,77 @@ func TestRealProducerIDs(t *testing.T) {
 		t.Errorf("a stop had to ask for ids: %d were next, now %d", before, after)
 	}
 
-	far := before + d.cfg.ProducerIDBudget
+	lifted(t, d, k, before+d.cfg.ProducerIDBudget+7)
+}
+
+// lifted: a producer that is too far ahead has another id in its records and its markers, so
+// that its transactions end as they did, and nobody gets that id.
+func lifted(t *testing.T, d *Destination, k *kafkatest.Cluster, far int64) {
+	t.Helper()
 	p := cluster.Partition{Topic: "far"}
 	if err := d.CreateTopics(t.Context(), []cluster.NewTopic{{Name: p.Topic, Partitions: 1, ReplicationFactor: 2}})[0]; err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
-		ends, err := d.Ends(ctx, []fetcher.Stretch{{Mirror: "m", Partition: p}})
-		return errors.Join(err, ends[0].Err)
-	})
-	done := make(chan fetcher.Result, 1)
-	d.Append(p, []cluster.Batch{of(far)}, nil, func(r fetcher.Result) { done <- r })
-	if r := <-done; !errors.Is(r.Err, ErrProducerIDs) || cluster.Retriable(r.Err) {
-		t.Errorf("%d where %d is next: %v", far, before, r.Err)
-	} else {
-		t.Log(r.Err)
+	if _, ok := d.ProducersFrom(); ok {
+		t.Error("ids are lifted already")
 	}
-	if err := d.known(p).forget(within(t, time.Minute), nil); err != nil {
-		t.Errorf("the append that was refused is not over: %v", err)
+	txn := func(base int64, value string, end byte) []cluster.Batch {
+		who := batch.Producer{ID: far, Sequence: int32(base / 2)}
+		data := batch.Spec{Base: base, Attributes: batch.AttrTransactional, Producer: &who, Records: []batch.Record{{Offset: base, Value: []byte(value)}}}
+		marker := batch.Spec{Base: base + 1, Attributes: batch.AttrTransactional | batch.AttrControl, Producer: &batch.Producer{ID: far, Sequence: -1},
+			Records: []batch.Record{{Offset: base + 1, Key: []byte{0, 0, 0, end}, Value: []byte{0, 0, 0, 0, 0, 1}}}}
+		return []cluster.Batch{{Base: base, Next: base + 1, Bytes: batch.Encode(data)}, {Base: base + 1, Next: base + 2, Bytes: batch.Encode(marker)}}
+	}
+	put := func(all ...cluster.Batch) {
+		t.Helper()
+		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+			ends, err := d.Ends(ctx, []fetcher.Stretch{{Mirror: "m", Partition: p}})
+			if err = errors.Join(err, ends[0].Err); err != nil {
+				return err
+			}
+			again := make([]cluster.Batch, len(all)) // they are handed over with their bytes
+			for n, b := range all {
+				again[n] = cluster.Batch{Base: b.Base, Next: b.Next, Bytes: bytes.Clone(b.Bytes)}
+			}
+			done := make(chan fetcher.Result, 1)
+			d.Append(p, again, nil, func(r fetcher.Result) { done <- r })
+			r := <-done
+			if _, decided := d.ProducersFrom(); r.Err != nil && (decided || !cluster.Retriable(r.Err)) {
+				t.Errorf("%+v", r)
+			}
+			return r.Err
+		})
+	}
+	put(append(txn(0, "aborted", 0), txn(2, "committed", 1)...)...)
+	open := batch.Spec{Base: 4, Attributes: batch.AttrTransactional, Producer: &batch.Producer{ID: far, Sequence: 2}, Records: []batch.Record{{Offset: 4, Value: []byte("open")}}}
+	put(cluster.Batch{Base: 4, Next: 5, Bytes: batch.Encode(open)})
+	from, ok := d.ProducersFrom()
+	if stored, _, err := d.cfg.Overrides.Lifted(t.Context()); !ok || from > far || stored != from || err != nil {
+		t.Errorf("lifted from %d, %v; stored is %d, %v; the id was %d", from, ok, stored, err, far)
+	}
+	if f, err := d.Fence(within(t, time.Minute), []fetcher.Stretch{{Mirror: "m", Partition: p}}); err != nil || f[0].Err != nil {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	want, _ := batch.Lifted(far)
+	if a, err := d.AbortOpen(within(t, time.Minute), []cluster.Partition{p}); err != nil || a[0].Err != nil || !slices.Equal(a[0].Producers, []int64{want}) {
+		t.Errorf("aborted: %+v, %v; want %d", a, err, want)
+	}
+	if err := d.GuardProducers(within(t, time.Minute), []cluster.Partition{p})[0]; err != nil {
+		t.Error(err)
+	}
+	cl := k.Client(t, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.Topic: {0: kgo.NewOffset().AtStart()}}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err := k.Client(t).ProduceSync(within(t, time.Minute), &kgo.Record{Topic: p.Topic, Value: []byte("after")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	var read []string
+	for len(read) == 0 || read[len(read)-1] != "after" {
+		f := cl.PollFetches(within(t, time.Minute))
+		if err := f.Err(); err != nil {
+			t.Fatal(err)
+		}
+		f.EachRecord(func(r *kgo.Record) { read = append(read, string(r.Value)) })
+	}
+	if !slices.Equal(read, []string{"committed", "after"}) {
+		t.Errorf("readers of committed records read %q", read)
 	}
 }

@@ -62,7 +62,7 @@ func TestBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := &Destination{m: &Membership{cfg: Config{IDs: IDs{First: 100, Last: 101}}}, guard: newGuard()}
+	d := &Destination{m: &Membership{cfg: Config{IDs: IDs{First: 100, Last: 101}}}, guard: newGuard(), lifts: newLifts(new(MemoryOverrides)), missed: newMissed(new(MemoryOverrides))}
 	behind := func(id int64) (ids []int32) {
 		for _, b := range d.behind(image, id) {
 			ids = append(ids, b.ID)

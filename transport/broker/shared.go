@@ -20,7 +20,7 @@ type Notes interface {
 
 // Shared keeps identities and topics' own settings among the notes of a mirror, for all
 // its processes: Identities and Overrides for a host with a state store. Their keys are
-// "identity:" with a broker id, "topic:" and "missed:" with a topic's name.
+// "identity:" with a broker id, "topic:" and "missed:" with a topic's name, and "producers".
 type Shared struct {
 	notes  Notes
 	mirror string
@@ -30,6 +30,7 @@ const (
 	identityNote = "identity:"
 	topicNote    = "topic:"
 	missedNote   = "missed:"
+	liftedNote   = "producers"
 )
 
 // NewShared keeps them under the name of a mirror, or of another group of processes that
@@ -191,6 +192,32 @@ func (o sharedOverrides) SaveMissed(ctx context.Context, all map[string]Missed) 
 		}
 	}
 	return o.put(ctx, now)
+}
+
+// storedLifted is from which producer id on those of the source have others, as JSON.
+type storedLifted struct {
+	Version int   `json:"v"`
+	From    int64 `json:"from"`
+}
+
+func (o sharedOverrides) Lifted(ctx context.Context) (from int64, ok bool, err error) {
+	notes, err := o.s.notes.Notes(ctx, o.s.mirror)
+	note, ok := notes[liftedNote]
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	var stored storedLifted
+	if err = json.Unmarshal(note, &stored); err == nil && stored.Version != storedVersion {
+		err = fmt.Errorf("version %d is not known, %d is", stored.Version, storedVersion)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("note %q: %w", liftedNote, err)
+	}
+	return stored.From, true, nil
+}
+
+func (o sharedOverrides) SaveLifted(ctx context.Context, from int64) error {
+	return o.put(ctx, map[string][]byte{liftedNote: document(storedLifted{storedVersion, from})})
 }
 
 // put writes notes, whatever stands there.
