@@ -38,10 +38,11 @@ type move struct {
 // A replica that is still being added cannot be removed (4.4 waits for it to be in
 // sync all the same): the reassignment that adds it is called off as a whole.
 //
-// A partition that was made on us alone has nobody in sync. It is empty and stays
-// so, as we take no writes; so as its leader we may let a real replica into the
-// in-sync set, whose log is empty as well. Of one with real replicas that we have not
-// seen being made nobody knows that: it is left to the operator.
+// A partition that has only us in sync was made on us, as we ask for a place in no other but
+// ours. It is empty and stays so, as we take no writes; so as its leader we may let a real
+// replica into the in-sync set, whose log is empty as well. One that has the settings of a mirror
+// topic may be one that nobody remembers: unless we have seen it being made, or no real
+// broker has it, it is left to the operator.
 func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid func(int32) bool) (m move, done bool) {
 	p, ok := i.Partition(id)
 	if !ok {
@@ -56,16 +57,19 @@ func (s stray) step(i metalog.Image, id metalog.PartitionID, self int32, avoid f
 	leaving := slices.Contains(p.Removing, self)
 	rest := slices.DeleteFunc(slices.Clone(p.Replicas), func(r int32) bool { return avoid(r) || slices.Contains(p.Removing, r) })
 	alone := len(p.Replicas)-len(p.Adding) == 1 // those that come are not there yet
+	empty := s.born || alone || !likeOurs(i, id)
 	switch synced := only(rest, p.ISR); {
 	case s.stay && p.Leader == self && len(synced) > 0 && len(synced) < len(rest):
 		return move{replicas: synced}, false
 	case leaving && (p.Leader != self || len(synced) > 0):
 		return move{}, false
-	case leaving && (s.born || alone):
+	case leaving && empty:
 		isr := admit(i, p, avoid)
-		return move{isr: isr, callOff: isr == nil && alone}, false // who was to take it may have gone
+		return move{isr: isr, callOff: isr == nil}, false // who was to take it may have gone
 	case leaving:
 		return move{}, false
+	case empty && p.Leader == self && len(synced) == 0 && !slices.ContainsFunc(rest, func(r int32) bool { return up(i, r) }):
+		rest = nil // nobody could take it
 	}
 	if len(rest) == 0 {
 		more, ok := place(i, []int32{self}, id.Partition, avoid)
@@ -100,6 +104,23 @@ func (s stray) complete(i metalog.Image, p *metalog.Partition, spread int32, avo
 	return move{replicas: all}, false
 }
 
+// likeOurs reports that a topic has the settings of mirrored ones.
+func likeOurs(i metalog.Image, id metalog.PartitionID) bool {
+	has := topicConfig(i, topicName(i, id))
+	for key, value := range mirrored {
+		if has[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// up reports that a broker may be elected, or let into an in-sync set.
+func up(i metalog.Image, id int32) bool {
+	b, ok := i.Broker(id)
+	return ok && !b.Fenced && !b.InControlledShutdown
+}
+
 // only are those of a list that are in another one too.
 func only(list, in []int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(list), func(r int32) bool { return !slices.Contains(in, r) })
@@ -110,7 +131,7 @@ func only(list, in []int32) []int32 {
 func admit(i metalog.Image, p *metalog.Partition, avoid func(int32) bool) []int32 {
 	out := slices.Clone(p.ISR)
 	for _, r := range p.Replicas {
-		if b, ok := i.Broker(r); ok && !avoid(r) && !b.Fenced && !b.InControlledShutdown && !slices.Contains(out, r) {
+		if up(i, r) && !avoid(r) && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
 	}

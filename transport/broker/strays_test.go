@@ -59,8 +59,11 @@ func TestStrayStep(t *testing.T) {
 			stray{want: 1, born: true}, move{callOff: true}, false},
 		{"not seen being made, but nobody else ever had it", &metalog.Partition{Replicas: ints(2, 100), Adding: ints(2), Removing: ints(100), ISR: ints(100), Leader: 100},
 			stray{want: 1}, move{isr: ints(100, 2)}, false},
-		{"not seen being made, and others had it: nobody is let in", &metalog.Partition{Replicas: ints(2, 1, 100), Removing: ints(100), ISR: ints(100), Leader: 100},
-			stray{want: 3}, move{}, false},
+		{"not seen being made: nobody else can have written", &metalog.Partition{Replicas: ints(2, 101, 100), Removing: ints(101, 100), ISR: ints(100), Leader: 100},
+			stray{want: 3}, move{isr: ints(100, 2)}, false},
+		{"and the real one is down", &metalog.Partition{Replicas: ints(5, 101, 100), Removing: ints(101, 100), ISR: ints(100), Leader: 100},
+			stray{want: 3}, move{callOff: true}, false},
+		{"so another one takes it", &metalog.Partition{Replicas: ints(5, 101, 100), ISR: ints(100), Leader: 100}, stray{want: 3}, move{replicas: ints(2)}, false},
 		{"made on us, all of the others were down: they are let in", &metalog.Partition{Replicas: ints(2, 1, 100), Removing: ints(100), ISR: ints(100), Leader: 100},
 			stray{want: 3, born: true}, move{isr: ints(100, 2, 1)}, false},
 		{"another one of ours goes as well", &metalog.Partition{Replicas: ints(100, 101, 1), ISR: ints(100, 101, 1), Leader: 100}, stray{want: 3}, move{replicas: ints(1)}, false},
@@ -86,6 +89,25 @@ func TestStrayStep(t *testing.T) {
 				t.Errorf("done %v %s", done, diff)
 			}
 		})
+	}
+}
+
+// TestForgotten: what looks like a mirror topic of which nobody knows is not let go of without
+// the operator.
+func TestForgotten(t *testing.T) {
+	p := &metalog.Partition{Replicas: []int32{2, 1, 100}, Removing: []int32{100}, ISR: []int32{100}, Leader: 100}
+	i := around(t, p)
+	for key, value := range mirrored {
+		var err error
+		if i, err = i.Apply(metalog.SetConfig{Resource: metalog.Resource{Kind: metalog.TopicResource, Name: "t"}, Key: key, Value: &value}, &metalog.Delta{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, done := (stray{want: 3, stay: true}).step(i, strayID, 100, avoidOurs); done || got.isr != nil || got.replicas != nil || got.callOff {
+		t.Errorf("done %v, %+v", done, got)
+	}
+	if got, _ := (stray{want: 3, born: true}).step(i, strayID, 100, avoidOurs); !slices.Equal(got.isr, []int32{100, 2, 1}) {
+		t.Errorf("made on us: %+v", got)
 	}
 }
 
