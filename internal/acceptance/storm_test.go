@@ -253,12 +253,12 @@ func (s *storm) end() {
 
 // strays says what was wrong with topics of others: none is ever on us where the cluster can
 // keep it off. Elsewhere each is off within a second, of which this takes five, and as long as
-// the cluster does nothing for anybody.
+// the cluster does nothing for anybody, or the worker that has it is away.
 func (s *storm) strays(b blow) {
 	s.t.Helper()
 	on, limit := s.neighbour.on(), s.beside.longest()
 	if s.dst.Version() < "4.3" {
-		limit += 5 * time.Second
+		limit += 5*time.Second + b.pause
 		if !long() {
 			limit += 10 * time.Second // other packages' clusters run beside this one
 		}
