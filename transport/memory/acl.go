@@ -5,8 +5,11 @@ import (
 	"context"
 	"slices"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/cluster"
 )
+
+var _ acl.Sink = (*Client)(nil)
 
 func compareBindings(a, b cluster.Binding) int {
 	return cmp.Or(

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/offsets"
 	"github.com/clustermirror/mirror/topics"
@@ -22,6 +23,7 @@ var metaChecks = []check{
 	}, settings},
 	{"committed offsets", needsDestination, committed},
 	{"start offsets of share groups", needsDestination, shares},
+	{"access rules", with("access rules", func(e End) bool { _, ok := e.Destination.(acl.Sink); return ok }), accessRules},
 	{"a group with members", with("Join", func(e End) bool { return e.Join != nil }), members},
 }
 

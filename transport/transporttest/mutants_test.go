@@ -93,6 +93,7 @@ func destinationMutants() map[string]destinationMutant {
 		"reads the next batch":            {"full", "reading", func(c *memory.Client) Destination { return &reader{c, func(o int64) int64 { return o + 1 }} }},
 		"reads behind the end":            {"full", "reading", func(c *memory.Client) Destination { return &reader{c, func(o int64) int64 { return min(o, 20) }} }},
 		"drops metadata of commits":       {"full", "committed offsets", func(c *memory.Client) Destination { return &careless{c} }},
+		"takes a name for a rule":         {"full", "access rules", func(c *memory.Client) Destination { return &careless{c} }},
 		"creates what is there":           {"full", "topics are created and listed", func(c *memory.Client) Destination { return &careless{c} }},
 		"does not grow":                   {"full", "topics grow", func(c *memory.Client) Destination { return &careless{c} }},
 		"keeps what it was handed":        {"full", "bytes are given back with the answer", func(c *memory.Client) Destination { return &keeping{c} }},
@@ -373,6 +374,16 @@ func (m *careless) CreateTopics(ctx context.Context, topics []cluster.NewTopic) 
 
 func (m *careless) GrowTopics(_ context.Context, topics []cluster.Topic) []error {
 	return make([]error, len(topics))
+}
+
+// DeleteACLs takes a name for a rule.
+func (m *careless) DeleteACLs(ctx context.Context, bindings []cluster.Binding) []error {
+	all, err := m.Client.ACLs(ctx)
+	if err != nil {
+		return []error{err}
+	}
+	m.Client.DeleteACLs(ctx, slices.DeleteFunc(all, func(b cluster.Binding) bool { return b.Name != bindings[0].Name }))
+	return make([]error, len(bindings))
 }
 
 // keeping never says that bytes are free.
