@@ -15,6 +15,7 @@ import (
 const (
 	SyncTopics = "topics" // which topics there are, with how many partitions
 	SyncGroups = "groups" // where consumer groups and share groups are
+	SyncACLs   = "acls"   // who may what; only with ACLs.Sync
 )
 
 // A kind is one kind of metadata that is kept in step, in rounds: it reads both sides,

@@ -79,6 +79,7 @@ type Mirror struct {
 	going      sync.Map  // of cluster.Partition: the cluster.Span of a tail that was told of and is not cut yet
 	kinds      []*kind   // of metadata, that of topics first
 	groups     *groups
+	acls       *acls
 
 	waiting atomic.Bool   // it is another process's turn
 	lost    chan struct{} // capacity 1: a partition is another process's by now
@@ -116,6 +117,10 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
 	m.kinds = []*kind{newKind(SyncTopics, o.SyncInterval, m.syncTopics), newKind(SyncGroups, o.GroupInterval, m.syncGroups)}
+	m.acls = newACLs(source, destination, filters.acls, o.Store)
+	if o.ACLs.Sync {
+		m.kinds = append(m.kinds, newKind(SyncACLs, o.ACLs.Interval, m.syncACLs))
+	}
 	m.groups = newGroups(name, filters.groups, o.Store)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
 	m.coord = coordinator.New(name, o.Store, performer{m}, &coordinator.Options{

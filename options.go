@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/offsets"
@@ -41,6 +42,8 @@ type Options struct {
 	// NoGroups leaves committed group offsets alone. Default: they are copied at every
 	// GroupInterval, and once more when a topic is stopped.
 	NoGroups bool
+	// ACLs are the access rules that are copied. Default: none.
+	ACLs ACLs
 	// AlignmentTimeout bounds one try to align a partition; filling a log start, which
 	// can take longer, is not bounded. Default: 5 min.
 	AlignmentTimeout time.Duration
@@ -105,6 +108,7 @@ type Groups struct {
 type filters struct {
 	topics, unclean *topics.Filter
 	groups          *offsets.Filter
+	acls            *acl.Filter
 }
 
 // normalize fills in defaults and reports every bad field at once.
@@ -114,18 +118,19 @@ func (o *Options) normalize() (Options, filters, error) {
 		v = *o
 	}
 	var f filters
-	var err, uncleanErr, groupsErr error
+	var err, uncleanErr, groupsErr, aclsErr error
 	f.topics, err = topics.NewFilter(v.Topics.Include, v.Topics.Exclude)
 	if f.unclean, uncleanErr = topics.NewFilter(v.UncleanRecovery, nil); uncleanErr != nil {
 		uncleanErr = fmt.Errorf("UncleanRecovery: %w", uncleanErr)
 	}
 	f.groups, groupsErr = validGroups(v.Groups)
-	errs := []error{err, uncleanErr, groupsErr}
+	f.acls, aclsErr = v.ACLs.filter()
+	errs := []error{err, uncleanErr, groupsErr, aclsErr}
 	for _, d := range []struct {
 		name string
 		d    time.Duration
 	}{
-		{"SyncInterval", v.SyncInterval}, {"GroupInterval", v.GroupInterval}, {"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout},
+		{"SyncInterval", v.SyncInterval}, {"GroupInterval", v.GroupInterval}, {"GroupTimeout", v.GroupTimeout}, {"ACLs.Interval", v.ACLs.Interval}, {"AlignmentTimeout", v.AlignmentTimeout},
 		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.MaxWait", v.Fetch.MaxWait},
 		{"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
 		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
@@ -147,6 +152,7 @@ func (o *Options) normalize() (Options, filters, error) {
 	}
 	v.SyncInterval = cmp.Or(v.SyncInterval, time.Minute)
 	v.GroupInterval = cmp.Or(v.GroupInterval, time.Minute)
+	v.ACLs.Interval = cmp.Or(v.ACLs.Interval, time.Minute)
 	v.GroupTimeout = cmp.Or(v.GroupTimeout, 10*time.Second)
 	v.AlignmentTimeout = cmp.Or(v.AlignmentTimeout, 5*time.Minute)
 	v.RetryMin = cmp.Or(v.RetryMin, time.Second)
