@@ -118,6 +118,10 @@ func TestRealConsumers(t *testing.T) {
 			writesFail(t, k, admin, p)
 			offsetsAreKnown(t, admin, p)
 			transactionsEnd(t, k)
+			producersAreDescribed(t, k, p)
+			if version != "3.9.1" { // whose share groups are no more than a preview
+				shareGroupsWait(t, k, p)
+			}
 			replicaDies(t, k, p)
 		})
 	}
