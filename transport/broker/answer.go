@@ -28,13 +28,17 @@ var looked = map[kmsg.Key]func(*client, context.Context, header, []byte) error{
 // real broker alone. Whatever we answer, the real broker is asked first, over the
 // client's own connection: he is authenticated and authorized there, and what he is
 // refused there stands. Of what is only lent to us the real broker's "not the leader" is
-// the answer: he tries again, and soon finds a leader.
+// the answer: he tries again, and soon finds a leader. Only that he is out of range, of a
+// partition that is being cut, no consumer is told before there is a new epoch.
 func (c *client) own(ctx context.Context, h header, b []byte) (done bool, err error) {
 	if h.key == int16(kmsg.ApiVersions) {
 		return true, c.apiVersions(ctx, h, b)
 	}
 	answer, ok := looked[kmsg.Key(h.key)]
-	if !ok || c.server.lent || c.server.led.empty() && c.consumer == nil && c.server.coming == nil {
+	if c.server.lent && kmsg.Key(h.key) != kmsg.Fetch {
+		return false, nil
+	}
+	if !ok || c.server.led.empty() && c.consumer == nil && c.server.coming == nil {
 		return false, nil
 	}
 	if h.version > kmsg.RequestForKey(h.key).MaxVersion() { // ApiVersions offered none such

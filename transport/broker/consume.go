@@ -76,6 +76,9 @@ func (c *client) judge(name fetchKey, p *fetchHead) (lags bool) {
 	if led == nil || !known {
 		return false
 	}
+	if c.server.lent && p.code != int16(codeOffsetOutOfRange) {
+		return false
+	}
 	ask := c.consumer.wanted[at].ask
 	s := led.State()
 	code, away := consumed(p.code, ask.CurrentLeaderEpoch, ask.FetchOffset, s)

@@ -277,7 +277,7 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 	t.Helper()
 	reader := c.k.Client(t, kgo.ConsumerGroup("readers"), kgo.ConsumeTopics(p.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	var mu sync.Mutex
-	read := make(map[string]bool)
+	read, again := make(map[string]bool), 0
 	reading, stop := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -286,6 +286,9 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 			reader.PollFetches(reading).EachRecord(func(r *kgo.Record) {
 				mu.Lock()
 				defer mu.Unlock()
+				if read[string(r.Value)] {
+					again++
+				}
 				read[string(r.Value)] = true
 			})
 		}
@@ -336,6 +339,11 @@ func (c *cutter) busy(t *testing.T, p cluster.Partition) {
 		}
 		return nil
 	})
+	mu.Lock()
+	defer mu.Unlock()
+	if again >= int(got.At) { // what was cut before it was acknowledged is written, and read, again
+		t.Errorf("the group has read %d records again: it began anew", again)
+	}
 }
 
 // replica is the log of broker 1, whatever the others have.

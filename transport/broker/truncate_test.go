@@ -262,6 +262,45 @@ func TestSaveUnread(t *testing.T) {
 	}
 }
 
+// TestReadersOfLent: a consumer behind a cut that is being made is not told that it is out of
+// range, but of another epoch; all else is the real broker's word.
+func TestReadersOfLent(t *testing.T) {
+	var code int16
+	r := startReal(t)
+	r.answer = func(req kmsg.Request) kmsg.Response {
+		resp := replicas(req.(*kmsg.FetchRequest), "near")
+		if code != 0 {
+			resp.Topics[0].Partitions[0].ErrorCode, resp.Topics[0].Partitions[0].RecordBatches = code, []byte{}
+		}
+		return resp
+	}
+	s, addr := serveTest(t, r, ServerConfig{})
+	s.lent = true
+	p := ledTest(t, s, "near", true)
+	conn := dialTest(t, addr)
+	ask := func(epoch int32) string {
+		req := fetches(12, map[string]int64{"near": 190})
+		req.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
+		return fetchTold(do(t, conn, 12, req).(*kmsg.FetchResponse))["near"]
+	}
+	if got := ask(ledEpoch); got != `error 0, "near from 190", to 190` {
+		t.Error("before the cut: ", got)
+	}
+	p.Truncate(170, func(error) {})
+	for _, tt := range []struct {
+		code  int16
+		epoch int32
+		want  string
+	}{
+		{1, ledEpoch, `error 0, "", to 170`}, {1, ledEpoch - 1, `error 74, "", to -1`}, {6, ledEpoch, `error 6, "", to 190`},
+	} {
+		code = tt.code
+		if got := ask(tt.epoch); got != tt.want {
+			t.Errorf("the real broker says %d, epoch %d: %s, want %s", tt.code, tt.epoch, got, tt.want)
+		}
+	}
+}
+
 // TestLent: whoever writes to what we lead for a moment is told to try again, and a
 // coordinator is not told that its marker is written.
 func TestLent(t *testing.T) {
