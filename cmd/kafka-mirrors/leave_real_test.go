@@ -124,6 +124,7 @@ func TestRealLeave(t *testing.T) {
 			says(t, exitOK, line("leave", "--state", "kafka"), "nothing of the mirror is left")
 
 			leaveWithoutState(t, from, to, line)
+			leaveOfThree(t, from, to, line)
 		})
 	}
 }
@@ -162,6 +163,35 @@ func leaveWithoutState(t *testing.T, from, to *kafkatest.Cluster, line func(stri
 	outOf(t, to, "more", 2)
 	produce(t, to.Bootstrap()[0], "more", 0, 1, "open")
 	consume(t, to.Bootstrap()[0], "more", 0, 11)
+}
+
+// leaveOfThree: the one that mirrors is killed, and two that stand by with it.
+func leaveOfThree(t *testing.T, from, to *kafkatest.Cluster, line func(string, ...string) []string) {
+	t.Helper()
+	from.CreateTopic(t, "third", 2, 1, nil)
+	produce(t, from.Bootstrap()[0], "third", 0, 10, "first")
+	var ran []*process
+	cl := client(t, to.Bootstrap()[0])
+	for n := range 3 {
+		ran = append(ran, spawn(t, line("run", "--source", from.Bootstrap()[0], "--topics", "third", "--state", "kafka")...))
+		consume(t, to.Bootstrap()[0], "third", 0, 10)
+		kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+			if all := inSync(t, cl, "third"); all != 2*(n+1) {
+				return fmt.Errorf("%d in sync; the last process said %q", all, ran[n].out.String())
+			}
+			return nil
+		})
+	}
+	for _, p := range ran {
+		p.kill()
+	}
+	began := time.Now()
+	says(t, exitOK, line("leave", "--state", "kafka"), "is an ordinary topic: third",
+		"broker 100 is out of the cluster", "broker 101 is out of the cluster", "broker 102 is out of the cluster")
+	t.Logf("three of them left after %v", time.Since(began))
+	outOf(t, to, "third", 2)
+	produce(t, to.Bootstrap()[0], "third", 0, 1, "open")
+	consume(t, to.Bootstrap()[0], "third", 0, 11)
 }
 
 // says runs a command line and looks for texts in what it prints.

@@ -25,6 +25,8 @@ type Options struct {
 	// broker.session.timeout.ms stands for zookeeper.session.timeout.ms.
 	// Default: none.
 	Config map[string]string
+	// Racks are where nodes stand (broker.rack), in their order. Default: as Config says.
+	Racks []string
 	// SASL is the mechanism of the client listener: "PLAIN",
 	// "SCRAM-SHA-256" or "SCRAM-SHA-512" (not with ZooKeeper). Brokers talk to
 	// each other on a listener without it. Default: no SASL.
@@ -49,7 +51,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Version = cmp.Or(o.Version, DefaultVersion)
 	o.Nodes = cmp.Or(o.Nodes, 1)
 	o.Config = maps.Clone(o.Config)
-	o.JVM = slices.Clone(o.JVM)
+	o.JVM, o.Racks = slices.Clone(o.JVM), slices.Clone(o.Racks)
 	o.TLS = o.TLS || o.Mutual
 	if o.SASL != "" {
 		o.User = cmp.Or(o.User, "mirror")
@@ -59,6 +61,9 @@ func (o Options) withDefaults() (Options, error) {
 	r, ok := releases[o.Version]
 	if !ok {
 		errs = append(errs, fmt.Errorf("Version %q is not one of %v", o.Version, Versions()))
+	}
+	if len(o.Racks) > 0 && len(o.Racks) != o.Nodes {
+		errs = append(errs, fmt.Errorf("%d Racks for %d Nodes", len(o.Racks), o.Nodes))
 	}
 	if o.Nodes < 0 {
 		errs = append(errs, fmt.Errorf("Nodes is %d", o.Nodes))
@@ -81,7 +86,7 @@ func (o Options) withDefaults() (Options, error) {
 // key tells distinct clusters apart, for sharing them.
 func (o Options) key() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %d %q %q %q %t %t %q", o.Version, o.Nodes, o.SASL, o.User, o.Password, o.TLS, o.Mutual, o.JVM)
+	fmt.Fprintf(&b, "%q %d %q %q %q %q %t %t %q", o.Version, o.Nodes, o.Racks, o.SASL, o.User, o.Password, o.TLS, o.Mutual, o.JVM)
 	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
 		fmt.Fprintf(&b, " %q=%q", k, o.Config[k])
 	}

@@ -60,6 +60,9 @@ func (c *core) serverProperties(n *node) properties {
 		maps.Copy(p, c.authority.mutualProperties(c.options))
 	}
 	maps.Copy(p, c.options.Config)
+	if len(c.options.Racks) > 0 {
+		p["broker.rack"] = c.options.Racks[n.id-1]
+	}
 	return p
 }
 
