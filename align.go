@@ -25,15 +25,23 @@ func (m *Mirror) alignAll(ctx context.Context, ts []task) {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("alignment: %w", a.Err))
 		case a.Cut >= 0:
 			m.part(ctx, t, a)
+		case m.first(t):
+			m.configure.put(alignment{t, a})
 		default:
-			m.going.Delete(t.rec.Partition)
-			m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
-			m.compared.Store(t.rec.Partition, struct{}{})
-			m.grounds.Store(t.rec.Partition, a.There)
-			m.post(t, coordinator.Event{
-				Kind: coordinator.EventAligned, How: a.How, Epochs: epochs(a), Unproven: a.Unproven, Sources: a.sources,
-			})
+			m.aligned(t, a)
 		}
+	})
+}
+
+// aligned has a partition copied.
+func (m *Mirror) aligned(t task, a found) {
+	m.going.Delete(t.rec.Partition)
+	m.left.Delete(t.rec.Partition)
+	m.boards.get(t.rec.Partition).LogEnd.Store(a.Next)
+	m.compared.Store(t.rec.Partition, struct{}{})
+	m.grounds.Store(t.rec.Partition, a.There)
+	m.post(t, coordinator.Event{
+		Kind: coordinator.EventAligned, How: a.How, Epochs: epochs(a), Unproven: a.Unproven, Sources: a.sources,
 	})
 }
 

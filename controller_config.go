@@ -25,6 +25,13 @@ type ConfigKey struct {
 
 // configKeys are all of them, by name. Each overrides one field of Options.
 var configKeys = []ConfigKey{
+	{"configs.enabled", "true, false", "true", "settings of topics are kept in step",
+		choice(map[string]func(*Options){
+			"true":  func(o *Options) { o.NoConfigs = false },
+			"false": func(o *Options) { o.NoConfigs = true },
+		})},
+	{"configs.interval", "a duration", "1m", "how often settings of topics are compared",
+		duration(func(o *Options) *time.Duration { return &o.ConfigInterval })},
 	{"groups.enabled", "true, false", "true", "committed group offsets are copied",
 		choice(map[string]func(*Options){
 			"true":  func(o *Options) { o.NoGroups = false },

@@ -18,7 +18,7 @@ import (
 // and changes nothing else.
 func TestConfig(t *testing.T) {
 	all := Options{
-		NoGroups: true, DiscardLocalWrites: true, Scratch: true, SyncInterval: time.Hour, RetryMin: time.Minute, RetryMax: time.Hour,
+		NoGroups: true, NoConfigs: true, DiscardLocalWrites: true, Scratch: true, SyncInterval: time.Hour, RetryMin: time.Minute, RetryMax: time.Hour,
 		UncleanRecovery: []string{"x"}, Start: Start{Latest: true}, Fetch: fetcher.Options{RetentionGap: fetcher.RetentionFail},
 	}
 	tests := []struct {
@@ -26,6 +26,9 @@ func TestConfig(t *testing.T) {
 		base       Options
 		want       func(o *Options)
 	}{
+		{"configs.enabled", "false", Options{}, func(o *Options) { o.NoConfigs = true }},
+		{"configs.enabled", "true", all, func(o *Options) { o.NoConfigs = false }},
+		{"configs.interval", "15s", all, func(o *Options) { o.ConfigInterval = 15 * time.Second }},
 		{"groups.enabled", "false", Options{}, func(o *Options) { o.NoGroups = true }},
 		{"groups.enabled", "true", all, func(o *Options) { o.NoGroups = false }},
 		{"groups.exclude", "test-.*", Options{}, func(o *Options) { o.Groups.Exclude = []string{"test-.*"} }},

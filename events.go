@@ -10,6 +10,7 @@ import (
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/offsets"
+	"github.com/clustermirror/mirror/topics"
 )
 
 // Events are functions that are told what happens, each may be nil. They are
@@ -39,8 +40,10 @@ type Events struct {
 	Producers func(ProducersEvent)
 	// Topic: a topic was created at the destination, has grown there, or is refused.
 	Topic func(TopicEvent)
-	// Sync: a round of one kind of metadata did something, began to fail (or fails for
-	// another reason), or succeeds again.
+	// Config: settings of a topic were changed at the destination.
+	Config func(ConfigEvent)
+	// Sync: a round of one kind of metadata did something, saw something to be noted, began
+	// to fail (or fails for another reason), or succeeds again.
 	Sync func(SyncEvent)
 	// Groups: committed offsets were written, or a stop has copied them for the last time.
 	Groups func(GroupsEvent)
@@ -125,7 +128,15 @@ type SyncEvent struct {
 	Mirror string
 	Kind   string           // SyncTopics and so on
 	Done   map[string]int64 // what was done, by words of the kind; without what was not
+	Notes  []string         // what is new in SyncStatus.Notes
 	Err    error            // why the round failed
+}
+
+// ConfigEvent is a change of a topic's settings at the destination, by this mirror.
+type ConfigEvent struct {
+	Mirror  string
+	Topic   string
+	Changes []topics.Altered
 }
 
 // GroupsEvent is a copy of committed offsets.

@@ -13,9 +13,10 @@ import (
 
 // The kinds of metadata that a mirror keeps in step, as [SyncStatus.Kind] names them.
 const (
-	SyncTopics = "topics" // which topics there are, with how many partitions
-	SyncGroups = "groups" // where consumer groups and share groups are
-	SyncACLs   = "acls"   // who may what; only with ACLs.Sync
+	SyncTopics  = "topics"  // which topics there are, with how many partitions
+	SyncConfigs = "configs" // settings of topics
+	SyncGroups  = "groups"  // where consumer groups and share groups are
+	SyncACLs    = "acls"    // who may what; only with ACLs.Sync
 )
 
 // A kind is one kind of metadata that is kept in step, in rounds: it reads both sides,
@@ -42,6 +43,8 @@ type outcome struct {
 	done, seen map[string]int64
 	// refused are single ones, by name, that could not be brought in step.
 	refused map[string]error
+	// notes are what an operator should know though nothing failed.
+	notes []string
 }
 
 func newKind(name string, every time.Duration, once func(context.Context) (outcome, error)) *kind {
@@ -120,6 +123,9 @@ func (m *Mirror) round(ctx context.Context, k *kind) (again bool, err error) {
 		m.opts.Logger.Warn(k.name+" not synced", "mirror", m.name, "err", err)
 	}
 	if e, news := k.note(out, err, time.Now()); news {
+		for _, note := range e.Notes {
+			m.opts.Logger.Warn(note, "mirror", m.name)
+		}
 		e.Mirror = m.name
 		emit(m.events, m.opts.Events.Sync, e)
 	}
@@ -127,12 +133,13 @@ func (m *Mirror) round(ctx context.Context, k *kind) (again bool, err error) {
 }
 
 // note keeps the outcome of a round and says whether there is something to tell: it did
-// something, it began to fail or for another reason, or it succeeds again.
+// something or noted something, it began to fail or for another reason, or it succeeds
+// again.
 func (k *kind) note(out outcome, err error, at time.Time) (e SyncEvent, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.status
-	was := s.Error
+	was, notes := s.Error, []string(nil)
 	s.Rounds++
 	s.Err, s.Error = err, ""
 	s.Done = added(s.Done, out.done)
@@ -142,14 +149,16 @@ func (k *kind) note(out outcome, err error, at time.Time) (e SyncEvent, news boo
 	} else {
 		s.Synced, s.Failures, s.Idle, s.Seen = &at, 0, out.idle, maps.Clone(out.seen)
 		s.Refused = texts(out.refused)
+		notes = slices.DeleteFunc(slices.Clone(out.notes), func(n string) bool { return slices.Contains(s.Notes, n) })
+		s.Notes = slices.Clone(out.notes)
 	}
-	e = SyncEvent{Kind: k.name, Err: err, Done: map[string]int64{}}
+	e = SyncEvent{Kind: k.name, Err: err, Done: map[string]int64{}, Notes: notes}
 	for what, n := range out.done {
 		if n != 0 {
 			e.Done[what] = n
 		}
 	}
-	return e, len(e.Done) > 0 || was != s.Error
+	return e, len(e.Done) > 0 || len(notes) > 0 || was != s.Error
 }
 
 // added is a sum by name; neither of the two is changed.
@@ -185,7 +194,15 @@ func (k *kind) now() SyncStatus {
 		s.Synced = moment(*s.Synced)
 	}
 	s.Done, s.Seen, s.Refused = maps.Clone(s.Done), maps.Clone(s.Seen), maps.Clone(s.Refused)
+	s.Notes = slices.Clone(s.Notes)
 	return s
+}
+
+// did counts what was done for this kind outside of its rounds.
+func (k *kind) did(done map[string]int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Done = added(k.status.Done, done)
 }
 
 // kind gives one of the mirror's kinds.

@@ -68,6 +68,7 @@ type Mirror struct {
 	stop       *gatherer[task]
 	cut        *gatherer[task]
 	fence      *gatherer[task]
+	configure  *gatherer[alignment]
 	ahead      *gatherer[cluster.Partition]
 	depart     *gatherer[divergence]
 	aligning   underWay // or being cut
@@ -80,6 +81,11 @@ type Mirror struct {
 	kinds      []*kind   // of metadata, that of topics first
 	groups     *groups
 	acls       *acls
+	configs    *topics.Configs
+	left       sync.Map // of cluster.Partition: it has left the mirror, or is about to
+	configured sync.Map // of topic names: when their settings were in step; the zero time when they were not at the creation
+
+	differences atomic.Pointer[[]topics.Difference] // as SyncConfigs saw them last
 
 	waiting atomic.Bool   // it is another process's turn
 	lost    chan struct{} // capacity 1: a partition is another process's by now
@@ -116,7 +122,11 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 	m.drain, m.stop = newGatherer(m.apart(m.drainAll)), newGatherer(m.apart(m.stopAll))
 	m.cut, m.fence = newGatherer(m.cutAll), newGatherer(m.raiseAll)
 	m.ahead, m.depart = newGatherer(m.raiseAhead), newGatherer(m.diverged)
-	m.kinds = []*kind{newKind(SyncTopics, o.SyncInterval, m.syncTopics), newKind(SyncGroups, o.GroupInterval, m.syncGroups)}
+	m.configs, m.configure = m.newConfigs(), newGatherer(m.configureAll)
+	m.kinds = []*kind{
+		newKind(SyncTopics, o.SyncInterval, m.syncTopics), newKind(SyncConfigs, o.ConfigInterval, m.syncConfigs),
+		newKind(SyncGroups, o.GroupInterval, m.syncGroups),
+	}
 	m.acls = newACLs(source, destination, filters.acls, o.Store)
 	if o.ACLs.Sync {
 		m.kinds = append(m.kinds, newKind(SyncACLs, o.ACLs.Interval, m.syncACLs))
@@ -174,6 +184,7 @@ func (m *Mirror) work(ctx context.Context) error {
 		group.Go(func() error { return g.run(ctx) })
 	}
 	group.Go(func() error { return m.watchLost(ctx) })
+	group.Go(func() error { return m.configure.run(ctx) })
 	group.Go(func() error { return m.ahead.run(ctx) })
 	group.Go(func() error { return m.depart.run(ctx) })
 	return group.Wait()
@@ -272,6 +283,9 @@ func (m *Mirror) onChange(before, after coordinator.Record, err error) {
 	e := StateEvent{Mirror: m.name, Partition: after.Partition, From: before.State, To: after.State, Offset: -1}
 	if after.State == coordinator.StateFailed {
 		e.Err = err
+		if errors.Is(err, cluster.ErrTooLarge) { // the source's limit may have been raised
+			m.kind(SyncConfigs).soon()
+		}
 		var at *cluster.OffsetError
 		if errors.As(err, &at) {
 			e.Offset = at.Span.From

@@ -20,7 +20,8 @@ import (
 type Options struct {
 	// Topics are the topics that are mirrored from the start.
 	Topics Topics
-	// Store keeps what has to survive the process. Default: memory, which is
+	// Store keeps what has to survive the process; with the ability coordinator.Notes also
+	// which settings of topics are the mirror's doing. Default: memory, which is
 	// enough for identical logs; what a restart then forgets are the desired
 	// states (a paused topic goes on).
 	Store coordinator.Store
@@ -31,6 +32,11 @@ type Options struct {
 
 	// SyncInterval is how often topics are looked for and compared. Default: 60 s.
 	SyncInterval time.Duration
+	// ConfigInterval is how often settings of topics are compared. Default: 60 s.
+	ConfigInterval time.Duration
+	// NoConfigs leaves settings of topics alone once a topic is created with the source's.
+	// Default: they are kept in step, and are in step before the first record is copied.
+	NoConfigs bool
 	// Groups are the consumer groups and share groups whose offsets are copied. Default: all
 	// but those of the console consumer.
 	Groups Groups
@@ -130,7 +136,8 @@ func (o *Options) normalize() (Options, filters, error) {
 		name string
 		d    time.Duration
 	}{
-		{"SyncInterval", v.SyncInterval}, {"GroupInterval", v.GroupInterval}, {"GroupTimeout", v.GroupTimeout}, {"ACLs.Interval", v.ACLs.Interval}, {"AlignmentTimeout", v.AlignmentTimeout},
+		{"SyncInterval", v.SyncInterval}, {"ConfigInterval", v.ConfigInterval}, {"GroupInterval", v.GroupInterval},
+		{"GroupTimeout", v.GroupTimeout}, {"ACLs.Interval", v.ACLs.Interval}, {"AlignmentTimeout", v.AlignmentTimeout},
 		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.MaxWait", v.Fetch.MaxWait},
 		{"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
 		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
@@ -151,6 +158,7 @@ func (o *Options) normalize() (Options, filters, error) {
 		}
 	}
 	v.SyncInterval = cmp.Or(v.SyncInterval, time.Minute)
+	v.ConfigInterval = cmp.Or(v.ConfigInterval, time.Minute)
 	v.GroupInterval = cmp.Or(v.GroupInterval, time.Minute)
 	v.ACLs.Interval = cmp.Or(v.ACLs.Interval, time.Minute)
 	v.GroupTimeout = cmp.Or(v.GroupTimeout, 10*time.Second)

@@ -90,7 +90,7 @@ func (s *site) run(name string, from mirror.Source, to mirror.Destination, o mir
 // home runs the failback.
 func (s *site) home(to mirror.Destination) (m *mirror.Mirror, end func()) {
 	return s.run("home", s.took.Client("home"), to, mirror.Options{
-		Store: s.storeA, Positions: s.storeB, SyncInterval: time.Second,
+		Store: s.storeA, Positions: s.storeB, SyncInterval: time.Second, NoConfigs: true,
 		Salvage: func(_ context.Context, t mirror.Tail) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

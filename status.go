@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/topics"
 )
 
 // worst is how many partitions a Status details.
@@ -57,8 +58,13 @@ type Status struct {
 	Groups *GroupsStatus `json:"groups,omitempty"`
 	// Refused are topics that cannot be mirrored as they stand, with the reason.
 	Refused map[string]string `json:"refused,omitempty"`
-	// Missing are topics that are named and that the source does not have.
+	// Missing are topics that are named and that the source does not have, Gone topics of
+	// the mirror that it no longer has, as the last look saw it.
 	Missing []string `json:"missing,omitempty"`
+	Gone    []string `json:"gone,omitempty"`
+	// Differences are settings that hold by default, and otherwise at the destination,
+	// where they decide how long records live or how large they may be. They are not copied.
+	Differences []topics.Difference `json:"differences,omitempty"`
 
 	Synced    *time.Time `json:"synced,omitempty"`    // last successful look for topics
 	SyncError string     `json:"syncError,omitempty"` // why the last look failed
@@ -86,6 +92,8 @@ type SyncStatus struct {
 	// found, by words of the kind.
 	Done map[string]int64 `json:"done,omitempty"`
 	Seen map[string]int64 `json:"seen,omitempty"`
+	// Notes are what an operator should know though nothing failed.
+	Notes []string `json:"notes,omitempty"`
 	// Refused are single ones that the last successful round could not bring in step, with
 	// the reason.
 	Refused map[string]string `json:"refused,omitempty"`
@@ -108,6 +116,10 @@ func (m *Mirror) Status() Status {
 		s.ProducersFrom = &from
 	}
 
+	s.Gone = m.gone()
+	if d := m.differences.Load(); d != nil {
+		s.Differences = slices.Clone(*d)
+	}
 	for _, k := range m.kinds {
 		s.Syncs = append(s.Syncs, k.now())
 	}

@@ -247,6 +247,12 @@ func TestEvents(t *testing.T) {
 	r := run(t, p, o)
 	write(t, p.a, "orders", 0, 100)
 	mirrored(t, r, map[cluster.Partition]int64{orders: 99})
+	kafkatest.Eventually(t, patience, func(context.Context) error {
+		if s := r.Status(); s.States[coordinator.StateMirroring] != parts {
+			return errors.New(show(s.States))
+		}
+		return nil
+	})
 	if err := r.Pause(within(t, patience)); err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,7 @@ func (m *Mirror) handBack(ctx context.Context, ts []task) {
 	if m.traits.ReadOnly {
 		errs = m.fenceLate(ctx, ps)
 	}
+	m.putBack(ctx, ps)
 	for i, t := range ts {
 		if errs[i] != nil {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: fence: %w", errs[i]))
@@ -120,6 +121,14 @@ func (m *Mirror) goneThere(ctx context.Context, ts []task, ends []fetcher.End) m
 		gone[p] = p.Partition >= has[p.Topic]
 	}
 	return gone
+}
+
+func partitionsIn(recs []coordinator.Record) []cluster.Partition {
+	ps := make([]cluster.Partition, len(recs))
+	for i, r := range recs {
+		ps[i] = r.Partition
+	}
+	return ps
 }
 
 func recordsOf(ss []stopping) []coordinator.Record {
@@ -242,6 +251,7 @@ func (m *Mirror) settleAll(ctx context.Context, ss []stopping) {
 		}
 		ss = live
 	}
+	m.putBack(ctx, partitionsIn(recordsOf(ss)))
 	for _, s := range ss {
 		m.boards.get(s.rec.Partition).LogEnd.Store(s.end.LogEnd)
 		m.report(s.task, coordinator.EventStopped, nil)

@@ -23,9 +23,20 @@ func (m *Mirror) syncTopics(ctx context.Context) (out outcome, err error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	res, err := topics.Syncer{Source: m.source, Destination: m.destination, Held: m.held}.Sync(ctx, m.filterNow())
+	filter := m.filterNow()
+	syncer := topics.Syncer{Source: m.source, Destination: m.destination, Held: m.held, Required: m.required()}
+	if m.configs != nil {
+		syncer.Claim = m.configs.Claim
+	}
+	res, err := syncer.Sync(ctx, filter)
 	if err != nil {
 		return outcome{}, err
+	}
+	for _, name := range res.Created {
+		m.configured.Store(name, time.Now())
+	}
+	for _, name := range res.Bare {
+		m.configured.Store(name, time.Time{})
 	}
 	for _, name := range res.Created {
 		emit(m.events, m.opts.Events.Topic, TopicEvent{Mirror: m.name, Topic: name})
@@ -50,8 +61,11 @@ func (m *Mirror) syncTopics(ctx context.Context) (out outcome, err error) {
 	}
 	m.watchTopics(res.There)
 	m.catalog.looked(fresh, res.Refused)
+	if matched := len(res.Ready) + len(res.Refused); matched == 0 && !filter.Empty() {
+		out.notes = []string{"0 topics matched"}
+	}
 	return outcome{
-		again: len(res.Refused) > 0 || stopErr != nil, refused: res.Refused,
+		notes: out.notes, again: len(res.Refused) > 0 || stopErr != nil, refused: res.Refused,
 		done: map[string]int64{"created": int64(len(res.Created)), "grown": int64(len(res.Grown))},
 		seen: map[string]int64{"matched": int64(len(res.Ready) + len(res.Refused)), "missing": int64(len(res.Missing))},
 	}, nil

@@ -83,6 +83,8 @@ var (
 	ErrNoAuthorizer = fmt.Errorf("the cluster has no authorizer: %w", errors.ErrUnsupported)
 	// ErrMembers: a group has members, which alone move it. It comes with ErrRefused.
 	ErrMembers = errors.New("the group has members")
+	// ErrInvalidConfig: the cluster does not know a setting, or not such a value of it.
+	ErrInvalidConfig = fmt.Errorf("%w: invalid setting", ErrRefused)
 )
 
 // permanent are the errors that stay until somebody changes something.

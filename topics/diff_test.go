@@ -90,39 +90,6 @@ func TestDiffInternal(t *testing.T) {
 	}
 }
 
-// TestMirrorConfigs are C6.1 and C6.5: what belongs to one cluster, or to a vendor,
-// is not copied; what exact copies need is there whatever the source says.
-func TestMirrorConfigs(t *testing.T) {
-	source := []cluster.TopicConfig{
-		{Name: "retention.ms", Value: "1"}, {Name: "cleanup.policy", Value: "compact"}, {Name: "max.message.bytes", Value: "2"},
-		{Name: "compression.type", Value: "zstd"}, {Name: "message.timestamp.type", Value: "LogAppendTime"},
-		{Name: "message.timestamp.before.max.ms", Value: "3"}, {Name: "message.timestamp.after.max.ms", Value: "4"},
-	}
-	for _, never := range []string{
-		"leader.replication.throttled.replicas", "follower.replication.throttled.replicas", "min.insync.replicas",
-		"unclean.leader.election.enable", "message.format.version", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
-		"message.timestamp.difference.max.ms", "remote.storage.enable", "local.retention.ms", "confluent.x", "redpanda.remote.read", "errors.deadletterqueue.x",
-	} {
-		source = append(source, cluster.TopicConfig{Name: never, Value: "never"})
-	}
-	want := []cluster.TopicConfig{
-		{Name: "cleanup.policy", Value: "compact"}, {Name: "compression.type", Value: "producer"}, {Name: "max.message.bytes", Value: "2"},
-		{Name: "message.timestamp.after.max.ms", Value: "9223372036854775807"}, {Name: "message.timestamp.before.max.ms", Value: "9223372036854775807"},
-		{Name: "message.timestamp.type", Value: "CreateTime"}, {Name: "retention.ms", Value: "1"},
-	}
-	if diff := cmp.Diff(want, MirrorConfigs(source)); diff != "" {
-		t.Error(diff)
-	}
-	if got := MirrorConfigs(nil); len(got) != 4 {
-		t.Errorf("without settings: %v", got)
-	}
-	got := MirrorConfigs(nil)
-	got[0].Value = "changed"
-	if MirrorConfigs(nil)[0].Value == "changed" {
-		t.Error("answers share memory")
-	}
-}
-
 // side is a cluster in memory.
 type side struct {
 	topics  []cluster.Topic
@@ -209,7 +176,8 @@ func TestSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := Syncer{Source: source, Destination: destination}.Sync(context.Background(), f)
+	required := []cluster.TopicConfig{{Name: "compression.type", Value: "producer"}}
+	res, err := Syncer{Source: source, Destination: destination, Required: required}.Sync(context.Background(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +188,8 @@ func TestSync(t *testing.T) {
 		t.Errorf("refused %v", res.Refused)
 	}
 	want := []cluster.NewTopic{
-		{Name: "a", Partitions: 1, ReplicationFactor: -1, Configs: MirrorConfigs(source.configs["a"].Configs)},
-		{Name: "d", Partitions: 3, ReplicationFactor: -1, Configs: MirrorConfigs(nil)},
+		{Name: "a", Partitions: 1, ReplicationFactor: -1, Configs: []cluster.TopicConfig{{Name: "compression.type", Value: "producer"}, {Name: "retention.ms", Value: "5"}}},
+		{Name: "d", Partitions: 3, ReplicationFactor: -1, Configs: required},
 	}
 	if diff := cmp.Diff(want, destination.created); diff != "" { // C2.13: the destination's own replication factor
 		t.Error(diff)

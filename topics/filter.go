@@ -74,6 +74,9 @@ func (f *Filter) Includes(topic string) bool {
 	return !strings.HasPrefix(topic, "__") && f.include.has(topic)
 }
 
+// Empty reports whether nothing is included.
+func (f *Filter) Empty() bool { return len(f.include.entries) == 0 }
+
 // Matches reports whether the topic belongs to the mirror.
 func (f *Filter) Matches(topic string) bool {
 	return f.Includes(topic) && !f.exclude.has(topic)

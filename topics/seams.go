@@ -13,15 +13,30 @@ import (
 type Source interface {
 	// Topics lists every topic the cluster shows us.
 	Topics(ctx context.Context) ([]cluster.Topic, error)
-	// TopicConfigs gives the explicit overrides of topics, in the order asked; not
-	// the cluster's defaults.
+	// TopicConfigs gives the explicit overrides of topics, in the order asked, and apart
+	// from them what holds by default.
 	TopicConfigs(ctx context.Context, names []string) ([]ConfigsAnswer, error)
 }
 
 // ConfigsAnswer answers one topic of TopicConfigs.
 type ConfigsAnswer struct {
 	Configs []cluster.TopicConfig
-	Err     error
+	// Defaults are all other settings that the cluster knows, as they hold for this topic;
+	// nil where it does not tell.
+	Defaults []cluster.TopicConfig
+	Err      error
+}
+
+// Changes are settings of one topic that are to be changed.
+type Changes struct {
+	Topic   string
+	Changes []Change
+}
+
+// A Change is one setting.
+type Change struct {
+	Name  string
+	Value *string // nil: the override is taken away, the cluster's default holds
 }
 
 // Sink is the cluster topics are created on. Safe for concurrent use.
@@ -35,4 +50,15 @@ type Sink interface {
 	// when the leaders of all are known; the errors are in the order of the topics. One
 	// that has as many, or more, stays as it is.
 	GrowTopics(ctx context.Context, topics []cluster.Topic) []error
+}
+
+// Settings is the optional ability of a destination to have topics with settings. Safe for
+// concurrent use.
+type Settings interface {
+	// TopicConfigs as in Source.
+	TopicConfigs(ctx context.Context, names []string) ([]ConfigsAnswer, error)
+	// AlterTopics changes settings, many topics in a request; what is not named stays. Of a
+	// topic either all changes are made or none; the errors are in the order of the topics,
+	// cluster.ErrInvalidConfig for a setting that the cluster does not know, or not so.
+	AlterTopics(ctx context.Context, changes []Changes) []error
 }

@@ -16,12 +16,18 @@ type Syncer struct {
 	// destination because the mirror itself is making them anew. They are left alone
 	// and count as ready. nil: there are none.
 	Held func(ctx context.Context) (map[string]bool, error)
+	// Required are settings that topics are created with whatever the source says.
+	Required []cluster.TopicConfig
+	// Claim stores which settings of topics that are about to be created are the mirror's
+	// doing. nil: nobody keeps it.
+	Claim func(ctx context.Context, news map[string]Own) error
 }
 
 // A Result is what one sync found and did.
 type Result struct {
 	Ready   []cluster.Topic  // topics that exist on both sides: what can be mirrored
 	Created []string         // among them, those that this sync created
+	Bare    []string         // among these, those that have to be given the source's settings yet
 	Grown   []string         // among them, those that this sync gave more partitions
 	Refused map[string]error // topics that cannot be mirrored now, with the reason
 	Missing []string         // literal names that the source does not have
@@ -90,34 +96,6 @@ func (s Syncer) grow(ctx context.Context, small []cluster.Topic, res *Result) {
 			continue
 		}
 		res.Grown = append(res.Grown, t.Name)
-		res.Ready = append(res.Ready, t)
-	}
-}
-
-func (s Syncer) create(ctx context.Context, missing []cluster.Topic, configs []ConfigsAnswer, res *Result) {
-	var wanted []cluster.Topic
-	var news []cluster.NewTopic
-	for i, t := range missing {
-		if err := configs[i].Err; err != nil {
-			// Without its settings a topic could delete old records on arrival.
-			res.Refused[t.Name] = fmt.Errorf("topic %s: source configs: %w", t.Name, err)
-			continue
-		}
-		wanted = append(wanted, t)
-		news = append(news, cluster.NewTopic{
-			Name: t.Name, Partitions: t.Partitions, ReplicationFactor: -1, Configs: MirrorConfigs(configs[i].Configs),
-		})
-	}
-	if len(news) == 0 {
-		return
-	}
-	for i, err := range s.Destination.CreateTopics(ctx, news) {
-		t := wanted[i]
-		if err != nil { // also when somebody was faster: it is compared at the next sync
-			res.Refused[t.Name] = fmt.Errorf("topic %s: create: %w", t.Name, err)
-			continue
-		}
-		res.Created = append(res.Created, t.Name)
 		res.Ready = append(res.Ready, t)
 	}
 }

@@ -114,7 +114,7 @@ var codes = [...]codeRow{
 	{"INVALID_PARTITIONS", refused, false},                          // 37
 	{"INVALID_REPLICATION_FACTOR", refused, false},                  // 38
 	{"INVALID_REPLICA_ASSIGNMENT", refused, false},                  // 39
-	{"INVALID_CONFIG", refused, false},                              // 40
+	{"INVALID_CONFIG", cluster.ErrInvalidConfig, false},             // 40
 	{"NOT_CONTROLLER", unavailable, true},                           // 41
 	{"INVALID_REQUEST", refused, false},                             // 42
 	{"UNSUPPORTED_FOR_MESSAGE_FORMAT", refused, false},              // 43

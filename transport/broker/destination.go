@@ -23,6 +23,7 @@ import (
 // at the same cluster is one.
 type Admin interface {
 	topics.Sink
+	topics.Settings
 	offsets.Sink
 	fetcher.Reader
 	fetcher.Epochs

@@ -7,6 +7,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/metalog"
+	"github.com/clustermirror/mirror/topics"
 )
 
 // internal are the topics that brokers keep for themselves.
@@ -53,6 +54,17 @@ func (d *Destination) CreateTopics(ctx context.Context, wanted []cluster.NewTopi
 	d.narrow(ctx, partitionsOf(d.m.log.Image(), made...))
 	over()
 	return errs
+}
+
+// TopicConfigs gives the settings of topics, as the brokers tell them.
+func (d *Destination) TopicConfigs(ctx context.Context, names []string) ([]topics.ConfigsAnswer, error) {
+	return d.cfg.Admin.TopicConfigs(ctx, names)
+}
+
+// AlterTopics changes settings of topics. Those that a topic has for being ours are kept
+// apart (Overrides), and no mirror copies them.
+func (d *Destination) AlterTopics(ctx context.Context, changes []topics.Changes) []error {
+	return d.cfg.Admin.AlterTopics(ctx, changes)
 }
 
 // GrowTopics adds partitions that we lead to topics that are ours, and others to those

@@ -14,7 +14,7 @@ import (
 // configTopics is how many topics one DescribeConfigs request asks for.
 const configTopics = 500
 
-// TopicConfigs gives the explicit overrides of topics.
+// TopicConfigs gives the explicit overrides of topics, and what holds besides.
 func (c *Cluster) TopicConfigs(ctx context.Context, names []string) ([]topics.ConfigsAnswer, error) {
 	answers := make([]topics.ConfigsAnswer, len(names))
 	index := make(map[string]int, len(names))
@@ -57,11 +57,65 @@ func overrides(r *kmsg.DescribeConfigsResponseResource, version int16) topics.Co
 	var a topics.ConfigsAnswer
 	for _, e := range r.Configs {
 		explicit := e.Source == kmsg.ConfigSourceDynamicTopicConfig || version == 0 && !e.IsDefault
-		if explicit && e.Value != nil && !e.IsSensitive {
-			a.Configs = append(a.Configs, cluster.TopicConfig{Name: e.Name, Value: *e.Value})
+		one := cluster.TopicConfig{Name: e.Name}
+		if e.Value != nil {
+			one.Value = *e.Value
+		}
+		switch {
+		case !explicit:
+			a.Defaults = append(a.Defaults, one)
+		case e.Value != nil && !e.IsSensitive:
+			a.Configs = append(a.Configs, one)
 		}
 	}
 	return a
+}
+
+// AlterTopics changes settings of topics, and leaves those that are not named alone.
+func (c *Cluster) AlterTopics(ctx context.Context, all []topics.Changes) []error {
+	errs := make([]error, len(all))
+	for from := 0; from < len(all); from += configTopics {
+		to := min(from+configTopics, len(all))
+		if err := c.alterTopics(ctx, all[from:to], errs[from:to]); err != nil {
+			for i := range errs[from:to] {
+				errs[from+i] = err
+			}
+		}
+	}
+	return errs
+}
+
+func (c *Cluster) alterTopics(ctx context.Context, some []topics.Changes, errs []error) error {
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	index := make(map[string]int, len(some))
+	for i, t := range some {
+		index[t.Topic], errs[i] = i, errMissing
+		r := kmsg.NewIncrementalAlterConfigsRequestResource()
+		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, t.Topic
+		for _, ch := range t.Changes {
+			one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			one.Name, one.Value, one.Op = ch.Name, ch.Value, kmsg.IncrementalAlterConfigOpSet
+			if ch.Value == nil {
+				one.Op = kmsg.IncrementalAlterConfigOpDelete
+			}
+			r.Configs = append(r.Configs, one)
+		}
+		req.Resources = append(req.Resources, r)
+	}
+	conn, err := c.client.Controller(ctx)
+	if err != nil {
+		return err
+	}
+	answer, err := conn.Do(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, r := range answer.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+		if i, ok := index[r.ResourceName]; ok {
+			errs[i] = saying(r.ErrorCode, r.ErrorMessage)
+		}
+	}
+	return nil
 }
 
 // effectiveConfig is one setting as it applies, defaults included. A broker's must

@@ -40,6 +40,9 @@ type Options struct {
 	// Traits are what the destination can do. Default: everything, or what Produce and
 	// Fills say.
 	Traits *fetcher.Traits
+	// Defaults are the settings that the cluster knows, with what holds where a topic has
+	// none of its own; others are refused. Default: it does not tell, and takes any.
+	Defaults []cluster.TopicConfig
 	// StrictEpochs refuses mirrored batches whose epoch is above the partition's own
 	// leader epoch (cluster.ErrLeaderEpoch): invariant I5, enforced.
 	StrictEpochs bool

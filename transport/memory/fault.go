@@ -31,6 +31,7 @@ const (
 	CallTopicConfigs   Call = "TopicConfigs"
 	CallCreateTopics   Call = "CreateTopics"
 	CallGrowTopics     Call = "GrowTopics"
+	CallAlterTopics    Call = "AlterTopics"
 	CallGroups         Call = "Groups"
 	CallCommitted      Call = "Committed"
 	CallCommit         Call = "Commit"

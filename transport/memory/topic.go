@@ -89,6 +89,9 @@ func (c *Cluster) createTopic(n cluster.NewTopic) error {
 	}
 	t := &topic{name: n.Name, id: c.topicID(), factor: factor}
 	for _, o := range n.Configs {
+		if err := c.knows(o.Name); err != nil {
+			return fmt.Errorf("topic %s: %w", n.Name, err)
+		}
 		t.set(o.Name, o.Value)
 	}
 	if err := c.growTopic(t, int(n.Partitions)); err != nil {
@@ -138,6 +141,10 @@ func (t *topic) set(name, value string) {
 	default:
 		t.configs = slices.Insert(t.configs, i, cluster.TopicConfig{Name: name, Value: value})
 	}
+}
+
+func (t *topic) unset(name string) {
+	t.configs = slices.DeleteFunc(t.configs, func(c cluster.TopicConfig) bool { return c.Name == name })
 }
 
 // DeleteTopic deletes a topic as a client does. A mirror topic is refused. Committed
@@ -195,7 +202,7 @@ func (c *Cluster) SetTopicConfig(topic, name, value string) error {
 		return fmt.Errorf("topic %s: %w", topic, cluster.ErrUnknownTopic)
 	}
 	if value == "" {
-		t.configs = slices.DeleteFunc(t.configs, func(c cluster.TopicConfig) bool { return c.Name == name })
+		t.unset(name)
 		return nil
 	}
 	t.set(name, value)
@@ -220,12 +227,53 @@ func (cl *Client) TopicConfigs(ctx context.Context, names []string) ([]topics.Co
 		for i, n := range names {
 			if t := cl.c.topics[n]; t != nil {
 				out[i].Configs = slices.Clone(t.configs)
+				for _, d := range cl.c.options.Defaults {
+					if !slices.ContainsFunc(t.configs, func(o cluster.TopicConfig) bool { return o.Name == d.Name }) {
+						out[i].Defaults = append(out[i].Defaults, d)
+					}
+				}
 			} else {
 				out[i].Err = fmt.Errorf("topic %s: %w", n, cluster.ErrUnknownTopic)
 			}
 		}
 		return out, nil
 	})
+}
+
+// AlterTopics changes settings of topics for a mirror: a read-only topic is no hindrance.
+func (cl *Client) AlterTopics(ctx context.Context, changes []topics.Changes) []error {
+	names := make([]string, len(changes))
+	for i, ch := range changes {
+		names[i] = ch.Topic
+	}
+	c := cl.c
+	return callEach(ctx, cl, Op{Call: CallAlterTopics, Broker: -1, Names: names}, len(changes), func(i int) error {
+		t := c.topics[changes[i].Topic]
+		if t == nil {
+			return fmt.Errorf("topic %s: %w", changes[i].Topic, cluster.ErrUnknownTopic)
+		}
+		for _, ch := range changes[i].Changes {
+			if err := c.knows(ch.Name); err != nil {
+				return err
+			}
+		}
+		for _, ch := range changes[i].Changes {
+			if ch.Value == nil {
+				t.unset(ch.Name)
+			} else {
+				t.set(ch.Name, *ch.Value)
+			}
+		}
+		return nil
+	})
+}
+
+// knows refuses a setting that a cluster does not know whose settings are given.
+func (c *Cluster) knows(name string) error {
+	if len(c.options.Defaults) > 0 && !slices.ContainsFunc(c.options.Defaults, func(d cluster.TopicConfig) bool { return d.Name == name }) {
+		return fmt.Errorf("unknown setting %s: %w", name, cluster.ErrInvalidConfig)
+	}
+	return nil
 }
 
 // CreateTopics creates topics for a mirror.

@@ -3,6 +3,7 @@ package transporttest
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/cluster"
@@ -21,6 +22,10 @@ var metaChecks = []check{
 		}
 		return ""
 	}, settings},
+	{"topic settings are changed", with("topics.Settings", func(e End) bool {
+		_, ok := e.Destination.(topics.Settings)
+		return ok
+	}), alterSettings},
 	{"committed offsets", needsDestination, committed},
 	{"start offsets of share groups", needsDestination, shares},
 	{"access rules", with("access rules", func(e End) bool { _, ok := e.Destination.(acl.Sink); return ok }), accessRules},
@@ -128,6 +133,69 @@ func settings(k *kit) {
 	}
 	if answers[2].Err == nil {
 		k.Errorf("an absent topic: %+v", answers[2])
+	}
+}
+
+// alterSettings: what is named is changed, the rest stays, and of a topic with a bad change
+// all of it; one topic keeps no other from being changed (I10).
+func alterSettings(k *kit) {
+	to := k.to.(topics.Settings)
+	one, two := k.topic(1, cluster.TopicConfig{Name: "retention.ms", Value: "7200000"})[0].Topic, k.topic(1)[0].Topic
+	value := func(s string) *string { return &s }
+	errs := to.AlterTopics(k.ctx, []topics.Changes{
+		{Topic: one, Changes: []topics.Change{{Name: "max.message.bytes", Value: value("123456")}}},
+		{Topic: unique("absent"), Changes: []topics.Change{{Name: "max.message.bytes", Value: value("123456")}}},
+		{Topic: two, Changes: []topics.Change{{Name: "segment.ms", Value: value("3600000")}}},
+	})
+	if len(errs) != 3 || errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		k.Fatal(errs)
+	}
+	k.settings(to, one, "max.message.bytes=123456 retention.ms=7200000")
+	k.settings(to, two, "segment.ms=3600000")
+	errs = to.AlterTopics(k.ctx, []topics.Changes{{Topic: one, Changes: []topics.Change{{Name: "retention.ms"}}}})
+	if errs[0] != nil {
+		k.Error(errs)
+	}
+	k.settings(to, one, "max.message.bytes=123456")
+	answers, err := to.TopicConfigs(k.ctx, []string{two})
+	if err != nil || answers[0].Err != nil {
+		k.Fatal(answers, err)
+	}
+	if len(answers[0].Defaults) == 0 {
+		return // it takes any
+	}
+	errs = to.AlterTopics(k.ctx, []topics.Changes{
+		{Topic: two, Changes: []topics.Change{{Name: "retention.ms", Value: value("1000")}, {Name: "no.such.setting", Value: value("1")}}},
+	})
+	switch {
+	case errs[0] == nil: // it takes what it does not know
+		k.settings(to, two, "no.such.setting=1 retention.ms=1000 segment.ms=3600000")
+	case errors.Is(errs[0], cluster.ErrInvalidConfig):
+		k.settings(to, two, "segment.ms=3600000")
+	default:
+		k.Errorf("a setting that is not known: %v", errs[0])
+	}
+}
+
+// settings waits until a topic has these overrides, sorted by name.
+func (k *kit) settings(to topics.Settings, topic, want string) {
+	k.Helper()
+	for {
+		answers, err := to.TopicConfigs(k.ctx, []string{topic})
+		if err != nil || answers[0].Err != nil {
+			k.Fatal(answers, err)
+		}
+		var got []string
+		for _, c := range answers[0].Configs {
+			got = append(got, c.Name+"="+c.Value)
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") == want {
+			return
+		}
+		if !k.rest() {
+			k.Fatalf("settings of %s: %q, want %q", topic, got, want)
+		}
 	}
 }
 

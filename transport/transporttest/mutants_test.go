@@ -10,6 +10,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/topics"
 	"github.com/clustermirror/mirror/transport/memory"
 )
 
@@ -96,6 +97,7 @@ func destinationMutants() map[string]destinationMutant {
 		"takes a name for a rule":         {"full", "access rules", func(c *memory.Client) Destination { return &careless{c} }},
 		"creates what is there":           {"full", "topics are created and listed", func(c *memory.Client) Destination { return &careless{c} }},
 		"does not grow":                   {"full", "topics grow", func(c *memory.Client) Destination { return &careless{c} }},
+		"changes no settings":             {"full", "topic settings are changed", func(c *memory.Client) Destination { return &careless{c} }},
 		"keeps what it was handed":        {"full", "bytes are given back with the answer", func(c *memory.Client) Destination { return &keeping{c} }},
 		"commits beside members":          {"full", "a group with members", func(c *memory.Client) Destination { return &careless{c} }},
 		"has a new id each time":          {"full", "cluster id", func(c *memory.Client) Destination { return &careless{c} }},
@@ -384,6 +386,10 @@ func (m *careless) DeleteACLs(ctx context.Context, bindings []cluster.Binding) [
 	}
 	m.Client.DeleteACLs(ctx, slices.DeleteFunc(all, func(b cluster.Binding) bool { return b.Name != bindings[0].Name }))
 	return make([]error, len(bindings))
+}
+
+func (m *careless) AlterTopics(_ context.Context, all []topics.Changes) []error {
+	return m.Client.AlterTopics(context.Background(), all[:len(all)-1])
 }
 
 // keeping never says that bytes are free.
