@@ -40,8 +40,7 @@ type Comparison struct {
 // overrides only. What the source does not override, and the mirror has not set, stays as
 // it is. It is pure.
 func Compare(topic string, source, destination ConfigsAnswer, required []cluster.TopicConfig, own Own) Comparison {
-	c := comparison{topic: topic, have: values(destination.Configs), byDefault: values(destination.Defaults), own: own}
-	c.tells = len(destination.Defaults) > 0
+	c := comparison{topic: topic, have: destination.Configs, byDefault: destination.Defaults, own: own}
 	c.After = own.clone()
 	needed := values(required)
 	want := map[string]string{}
@@ -76,19 +75,28 @@ func Compare(topic string, source, destination ConfigsAnswer, required []cluster
 type comparison struct {
 	Comparison
 	topic           string
-	have, byDefault map[string]string
-	tells           bool // the destination tells which settings it knows
+	have, byDefault []cluster.TopicConfig
 	own             Own
 }
 
+// find looks through settings: they are few.
+func find(cs []cluster.TopicConfig, name string) (value string, ok bool) {
+	for i := range cs {
+		if cs[i].Name == name {
+			return cs[i].Value, true
+		}
+	}
+	return "", false
+}
+
 func (c *comparison) knows(name string) bool {
-	_, explicit := c.have[name]
-	_, known := c.byDefault[name]
-	return explicit || known || !c.tells
+	_, explicit := find(c.have, name)
+	_, known := find(c.byDefault, name)
+	return explicit || known || len(c.byDefault) == 0 // it does not tell
 }
 
 func (c *comparison) set(name, value string) {
-	have, explicit := c.have[name]
+	have, explicit := find(c.have, name)
 	set, ours := c.own.Set[name]
 	if explicit && have == value {
 		if ours { // of another value, when a crash came in between
@@ -106,9 +114,9 @@ func (c *comparison) set(name, value string) {
 
 // require sets what the destination needs, unless it holds already.
 func (c *comparison) require(name, value string) {
-	have, explicit := c.have[name]
+	have, explicit := find(c.have, name)
 	_, ours := c.own.Set[name]
-	if !c.knows(name) || !explicit && !ours && c.byDefault[name] == value {
+	if byDefault, known := find(c.byDefault, name); !explicit && !ours && (known && byDefault == value || !c.knows(name)) {
 		return
 	}
 	if explicit && !ours && have != value {
@@ -128,7 +136,7 @@ func (c *comparison) release(want, needed map[string]string) {
 		}
 		delete(c.After.Set, name)
 		back := c.own.after(name)
-		if have, explicit := c.have[name]; explicit && have == value && (back == nil || *back != have) {
+		if have, explicit := find(c.have, name); explicit && have == value && (back == nil || *back != have) {
 			c.Alter = append(c.Alter, Altered{Topic: c.topic, Name: name, From: &have, To: back})
 		} else {
 			delete(c.Before.Set, name)
@@ -144,12 +152,12 @@ func differences(source ConfigsAnswer, c comparison) (out []Difference) {
 		if !lasting[s.Name] || !c.knows(s.Name) {
 			continue
 		}
-		there, explicit := c.have[s.Name]
+		there, explicit := find(c.have, s.Name)
 		switch value, ours := c.own.Set[s.Name]; {
 		case explicit && ours && value == there: // about to be taken away
 			continue
 		case !explicit:
-			there = c.byDefault[s.Name]
+			there, _ = find(c.byDefault, s.Name)
 		}
 		if there != s.Value {
 			out = append(out, Difference{Name: s.Name, Source: s.Value, Destination: there, Topics: 1})

@@ -3,6 +3,7 @@ package topics
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -235,4 +236,60 @@ func TestSyncWithoutConfigs(t *testing.T) {
 	if diff := cmp.Diff([]string{"b"}, namesOf(res.Ready)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// FuzzDiff: every topic of the source that belongs to the mirror is in exactly one of the
+// plan's parts, and no other is in any; a plan that was carried out leaves nothing to do.
+func FuzzDiff(f *testing.F) {
+	f.Add("a b c __d", "a b", "c", []byte{1, 2, 3, 4}, []byte{1, 3})
+	f.Add("a.b a_b", "", "", []byte{0}, []byte{9})
+	f.Fuzz(func(t *testing.T, theirs, ours, exclude string, m, n []byte) {
+		list := func(names string, parts []byte) (out []cluster.Topic) {
+			for i, name := range strings.Fields(names) {
+				p := int32(1)
+				if len(parts) > 0 {
+					p += int32(parts[i%len(parts)])
+				}
+				if !slices.ContainsFunc(out, func(t cluster.Topic) bool { return t.Name == name }) {
+					out = append(out, cluster.Topic{Name: name, Partitions: p, Internal: p == 7})
+				}
+			}
+			return out
+		}
+		filter, err := NewFilter([]string{".*"}, strings.Fields(exclude))
+		if err != nil {
+			return
+		}
+		source, destination := list(theirs, m), list(ours, n)
+		plan := Diff(source, destination, filter)
+		in := map[string]int{}
+		for _, part := range [][]cluster.Topic{plan.Create, plan.Grow, plan.Ready} {
+			for _, topic := range part {
+				in[topic.Name]++
+			}
+		}
+		for name := range plan.Refused {
+			in[name]++
+		}
+		for _, topic := range source {
+			want := 0
+			if !topic.Internal && !strings.HasPrefix(topic.Name, "__") && filter.Matches(topic.Name) {
+				want = 1
+			}
+			if in[topic.Name] != want {
+				t.Errorf("%s is in %d parts of the plan, want %d", topic.Name, in[topic.Name], want)
+			}
+			delete(in, topic.Name)
+		}
+		if len(in) > 0 {
+			t.Errorf("not the source's: %v", in)
+		}
+		for _, topic := range append(plan.Create, plan.Grow...) {
+			destination = slices.DeleteFunc(destination, func(d cluster.Topic) bool { return d.Name == topic.Name })
+			destination = append(destination, topic)
+		}
+		if again := Diff(source, destination, filter); len(again.Create)+len(again.Grow) > 0 || len(again.Refused) != len(plan.Refused) {
+			t.Errorf("a second time: %+v", again)
+		}
+	})
 }

@@ -52,6 +52,21 @@ func events(print func(string), all bool) mirror.Events {
 				print(e.Topic + " created")
 			}
 		},
+		Config: func(e mirror.ConfigEvent) {
+			for _, a := range e.Changes {
+				switch {
+				case a.Drift:
+					print(fmt.Sprintf("%s: somebody has changed a setting here: put back to %v", e.Topic, a))
+				case all:
+					print(fmt.Sprintf("%s: %v", e.Topic, a))
+				}
+			}
+		},
+		Sync: func(e mirror.SyncEvent) {
+			for _, note := range e.Notes {
+				print(note)
+			}
+		},
 		Groups: func(e mirror.GroupsEvent) {
 			for _, line := range groupLines(e, all) {
 				print(line)

@@ -12,6 +12,7 @@ import (
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/offsets"
+	"github.com/clustermirror/mirror/topics"
 )
 
 func at(seconds float64) time.Time {
@@ -239,6 +240,10 @@ func TestEventLines(t *testing.T) {
 		e.Producers(mirror.ProducersEvent{From: 1_004_000})
 		e.Topic(mirror.TopicEvent{Topic: "orders"})
 		e.Topic(mirror.TopicEvent{Topic: "payments", Err: cluster.ErrAuthorization})
+		e.Config(mirror.ConfigEvent{Topic: "orders", Changes: []topics.Altered{
+			{Name: "retention.ms", To: &[]string{"5"}[0], Drift: true}, {Name: "segment.ms"},
+		}})
+		e.Sync(mirror.SyncEvent{Kind: mirror.SyncTopics, Notes: []string{"0 topics matched"}})
 		places := []offsets.Place{{Partition: p, Source: 9, Destination: 7, Ours: 5}, {Partition: p, Source: 1, Destination: 2}}
 		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "app", Why: mirror.LeftHeld, Places: places, Count: 2}})
 		e.Group(mirror.GroupEvent{GroupLeft: mirror.GroupLeft{Group: "app", Why: mirror.LeftClamped, Places: places[:1], Count: 1}, Was: mirror.LeftHeld})
@@ -258,15 +263,16 @@ func TestEventLines(t *testing.T) {
 		"orders-3 aborted: transactions that were open at the stop, of producer ids 4001, 7",
 		"producers: ids from 1004000 on are others at the destination, those batches are not the source's byte for byte",
 		"payments refused: " + cluster.ErrAuthorization.Error(),
+		"orders: somebody has changed a setting here: put back to retention.ms=5", "0 topics matched",
 		"group app left where it is: it has moved by itself (orders-3: 7, at the source 9; and 1 more)",
 		"group web is where it is at the source",
 		"groups: 12 offsets of 1 group copied, 2 lower than committed, 1 left, as the groups have members",
 		"group billing not copied: " + cluster.ErrTimeout.Error(),
 	}
 	all := []string{few[0], few[1], "orders-3 LOG_ALIGNMENT -> MIRRORING", few[2],
-		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], few[6], "orders created", few[7], few[8],
-		"group app is behind the source until its records are copied (orders-3: 7, at the source 9)",
-		"group app is where it is at the source", few[9], "groups: 3 offsets of 2 groups copied", few[10], few[11]}
+		"orders-3 trimmed: begins at 9 now, as at the source", few[3], few[4], few[5], few[6], "orders created", few[7],
+		few[8], "orders: segment.ms taken away", few[9], few[10], "group app is behind the source until its records are copied (orders-3: 7, at the source 9)",
+		"group app is where it is at the source", few[11], "groups: 3 offsets of 2 groups copied", few[12], few[13]}
 	for _, tt := range []struct {
 		name string
 		all  bool
