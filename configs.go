@@ -211,7 +211,7 @@ func topicsIn(ps []cluster.Partition) []string {
 // what the destination required of them. It is bounded in time, and its failure is none
 // of the stop: rounds of SyncConfigs go on with it.
 func (m *Mirror) putBack(ctx context.Context, leaving []cluster.Partition) {
-	if m.configs == nil || len(leaving) == 0 {
+	if m.configs == nil || len(leaving) == 0 || len(m.required()) == 0 {
 		return
 	}
 	for _, p := range leaving { // before the others are looked at: whoever comes last sees all
