@@ -270,7 +270,9 @@ func TestSettingsPutBack(t *testing.T) {
 				m, end := f.run(mirror.Options{}, ".*")
 				defer end()
 				f.has("b", "message.timestamp.after.max.ms="+long+" message.timestamp.type=CreateTime")
-				f.a.SetFault(func(memory.Op) memory.Fault { return memory.Fault{Kind: memory.LoseRequest, Err: cluster.ErrUnreachable} })
+				f.a.SetFault(func(memory.Op) memory.Fault {
+					return memory.Fault{Kind: memory.LoseRequest, Err: cluster.ErrUnreachable}
+				})
 				f.mu.Lock()
 				f.fault = func(op memory.Op) memory.Fault {
 					if denied && op.Call == memory.CallAlterTopics {
