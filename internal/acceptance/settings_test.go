@@ -227,12 +227,15 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := &kgo.Record{Topic: large, Value: make([]byte, 5_000_000)}
-	cl := src.Client(t, kgo.ProducerBatchMaxBytes(9_000_000), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl := src.Client(t, kgo.ProducerBatchMaxBytes(9_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error { return cl.ProduceSync(ctx, record).FirstErr() })
 	caughtUp(t, time.Minute, src, dst, large)
-	if got := setting(t, dst, large, "max.message.bytes"); got != "10000000" {
-		t.Errorf("max.message.bytes is %q", got)
-	}
+	kafkatest.Eventually(t, interval+10*time.Second, func(context.Context) error {
+		if got := setting(t, dst, large, "max.message.bytes"); got != "10000000" {
+			return fmt.Errorf("max.message.bytes is %q", got)
+		}
+		return nil
+	})
 
 	if err := m.Stop(timeout(t, time.Minute), "settings-0005", "settings-0007"); err != nil {
 		t.Fatal(err)
