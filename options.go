@@ -136,10 +136,9 @@ func (o *Options) normalize() (Options, filters, error) {
 		name string
 		d    time.Duration
 	}{
-		{"SyncInterval", v.SyncInterval}, {"ConfigInterval", v.ConfigInterval}, {"GroupInterval", v.GroupInterval},
-		{"GroupTimeout", v.GroupTimeout}, {"ACLs.Interval", v.ACLs.Interval}, {"AlignmentTimeout", v.AlignmentTimeout},
-		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.MaxWait", v.Fetch.MaxWait},
-		{"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
+		{"SyncInterval", v.SyncInterval}, {"ConfigInterval", v.ConfigInterval}, {"GroupInterval", v.GroupInterval}, {"ACLs.Interval", v.ACLs.Interval},
+		{"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout}, {"Fetch.MaxWait", v.Fetch.MaxWait},
+		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
 		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
 	} {
 		if d.d < 0 {

@@ -53,13 +53,8 @@ func events(print func(string), all bool) mirror.Events {
 			}
 		},
 		Config: func(e mirror.ConfigEvent) {
-			for _, a := range e.Changes {
-				switch {
-				case a.Drift:
-					print(fmt.Sprintf("%s: somebody has changed a setting here: put back to %v", e.Topic, a))
-				case all:
-					print(fmt.Sprintf("%s: %v", e.Topic, a))
-				}
+			for _, line := range configLines(e, all) {
+				print(line)
 			}
 		},
 		Sync: func(e mirror.SyncEvent) {
@@ -78,6 +73,18 @@ func events(print func(string), all bool) mirror.Events {
 			}
 		},
 	}
+}
+
+func configLines(e mirror.ConfigEvent, all bool) (lines []string) {
+	for _, a := range e.Changes {
+		switch {
+		case a.Drift:
+			lines = append(lines, fmt.Sprintf("%s: somebody has changed a setting here: put back to %v", e.Topic, a))
+		case all:
+			lines = append(lines, fmt.Sprintf("%s: %v", e.Topic, a))
+		}
+	}
+	return lines
 }
 
 func stateLine(e mirror.StateEvent) string {
