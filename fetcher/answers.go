@@ -209,8 +209,10 @@ func (s *session) dispatch(t *tracker, r *run) {
 	for i := range r.batches {
 		r.bytes += int64(len(r.batches[i].Bytes))
 	}
+	if t.runs++; t.runs == 1 {
+		s.f.busy.Add(1)
+	}
 	t.inflight += r.bytes
-	t.runs++
 	s.f.log.Append(t.partition, r.batches, r.free, r.done)
 }
 

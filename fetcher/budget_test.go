@@ -157,26 +157,59 @@ func TestLongRoundTrip_C13_1(t *testing.T) {
 	})
 }
 
-// What is handed over before answers come is bounded on short ways and fills a
-// long one.
+// What is handed over before answers come is bounded on short ways, the more the more
+// partitions there are, and fills a long one.
 func TestHandedOverAtATime(t *testing.T) {
+	const mib = 1 << 20
 	for _, tc := range []struct {
-		name string
-		far  bool
-		in   int64
-		take bool
+		name       string
+		far, grown bool
+		largest    int32
+		in         int64
+		busy       int64
+		ask        int32
+		take       bool
 	}{
-		{"near, little", false, 3 << 20, true},
-		{"near, enough", false, 4 << 20, false},
-		{"far, as much", true, 4 << 20, true},
-		{"far, its share", true, 31<<20 + 1, false},
+		{"near, little", false, false, 0, 3 * mib, 4, mib, true},
+		{"near, enough", false, false, 0, 4 * mib, 4, mib, false},
+		{"near, large batches", false, false, 256 << 10, 4 * mib, 1, 4 * mib, true},
+		{"near, of sixteen, little", false, false, 16 << 10, mib + mib/2, 16, mib / 2, true},
+		{"near, of sixteen, enough", false, false, 16 << 10, 2 * mib, 16, mib / 2, false},
+		{"near, of a thousand", false, false, 16 << 10, 3 * leastNear / 4, 1000, leastShare, true},
+		{"near, of a thousand, enough", false, false, 16 << 10, leastNear, 1000, leastShare, false},
+		{"near, of a thousand, a batch larger than that", false, false, mib, 0, 1000, leastShare, true},
+		{"far source, of sixteen", false, true, 16 << 10, 3 * mib, 16, mib, true},
+		{"far, as much", true, false, 0, 4 * mib, 16, mib, true},
+		{"far, its share", true, false, 0, 31*mib + 1, 16, mib, false},
 	} {
-		tr := newTracker(Assignment{Stretch: Stretch{Partition: part(0)}}, 1<<20)
-		tr.far, tr.inflight = tc.far, tc.in
-		if got := tr.ready(32 << 20); got != tc.take {
-			t.Errorf("%s: ready is %v", tc.name, got)
+		tr := newTracker(Assignment{Stretch: Stretch{Partition: part(0)}}, mib)
+		tr.far, tr.grown, tr.largest, tr.inflight = tc.far, tc.grown, tc.largest, tc.in
+		share := newBudget(256<<20).share(1000, tc.busy)
+		if ask, take := tr.ask(share), tr.ready(share); ask != tc.ask || take != tc.take {
+			t.Errorf("%s: asks for %d, ready is %v", tc.name, ask, take)
 		}
 	}
+}
+
+// TestBusyAreCounted: partitions with something on its way are counted, and those that have
+// caught up or left are not.
+func TestBusyAreCounted(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.assign(1, part(0), part(1), part(2))
+		w.dst.with(part(1), func(l *destinationLog) { l.silent = true })
+		for n := range 3 {
+			w.src.produce(part(n), 1, 3, 100)
+		}
+		w.same(time.Second, part(0), part(2))
+		if busy := w.f.busy.Load(); busy != 1 {
+			t.Errorf("one partition waits for the destination, %d count as busy", busy)
+		}
+		w.dst.answer(part(1))
+		w.same(time.Minute, part(1))
+		if busy := w.f.busy.Load(); busy != 0 {
+			t.Errorf("nothing is under way, %d count as busy", busy)
+		}
+	})
 }
 
 func TestIdlePartitionsCostNothing_Scale(t *testing.T) {

@@ -27,6 +27,7 @@ type Fetcher struct {
 	converters chan struct{} // taken to convert old formats
 
 	count   atomic.Int64 // partitions assigned; sets each one's share of the budget
+	busy    atomic.Int64 // partitions of which something is in flight
 	brokers atomic.Int64 // sessions
 	tasks   sync.WaitGroup
 
@@ -141,7 +142,7 @@ func (f *Fetcher) Remove(ctx context.Context, ps ...cluster.Partition) error {
 }
 
 // share is how many bytes of one partition may be in flight.
-func (f *Fetcher) share() int64 { return f.budget.share(f.count.Load()) }
+func (f *Fetcher) share() share { return f.budget.share(f.count.Load(), f.busy.Load()) }
 
 // spawn runs a short task that Run waits for.
 func (f *Fetcher) spawn(task func()) {

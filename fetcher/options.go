@@ -14,7 +14,7 @@ type Options struct {
 	// round trip. Default: 1 MiB.
 	PartitionBytes int32
 	// ResponseBytes bounds one answer; it grows with the round trip.
-	// Default: 10 MiB.
+	// Default: 4 MiB.
 	ResponseBytes int32
 	// BudgetBytes bounds the memory of all answers that have not been appended.
 	// Default: 256 MiB.
@@ -42,7 +42,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.MaxWait = cmp.Or(o.MaxWait, 500*time.Millisecond)
 	o.PartitionBytes = cmp.Or(o.PartitionBytes, 1<<20)
-	o.ResponseBytes = cmp.Or(o.ResponseBytes, 10<<20)
+	o.ResponseBytes = cmp.Or(o.ResponseBytes, 4<<20)
 	o.BudgetBytes = cmp.Or(o.BudgetBytes, 256<<20)
 	o.BackoffMin = cmp.Or(o.BackoffMin, 100*time.Millisecond)
 	o.BackoffMax = cmp.Or(o.BackoffMax, 3*time.Second)

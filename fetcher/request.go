@@ -42,7 +42,7 @@ func (s *session) hangUp() {
 
 // worth reports whether a request would ask for anything: as long as all that the
 // broker knows of waits for the destination, it is not told so.
-func (s *session) worth(share int64) bool {
+func (s *session) worth(share share) bool {
 	looked := 0
 	for _, t := range s.queue {
 		switch {
@@ -68,7 +68,7 @@ func (s *session) wait(now time.Time) time.Duration {
 }
 
 // collect moves what is queued into the request.
-func (s *session) collect(now time.Time, share int64) {
+func (s *session) collect(now time.Time, share share) {
 	req := &s.request
 	req.Changed, req.Forgotten = req.Changed[:0], req.Forgotten[:0]
 	for _, t := range s.queue {

@@ -12,7 +12,9 @@ import (
 // onResult handles the destination's answer to a run.
 func (s *session) onResult(ctx context.Context, r *run) {
 	t, res := r.t, r.result
-	t.runs--
+	if t.runs--; t.runs == 0 {
+		s.f.busy.Add(-1)
+	}
 	t.inflight -= r.bytes
 	t.board.count(r)
 	defer r.recycle()

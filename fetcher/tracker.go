@@ -25,7 +25,8 @@ type tracker struct {
 	want      int32 // bytes asked for in one fetch
 	largest   int32 // bytes of the largest batch seen
 	oldEnd    int64 // where the last message of an old format ended that was taken
-	far       bool  // the destination is a long way off
+	grown     bool  // more than at first, since the source is a long way off
+	far       bool  // the destination is
 	landed    int64 // the destination's log end, as far as it is known
 
 	leap bool         // may go on above what the source's retention has deleted
@@ -268,11 +269,13 @@ func (t *tracker) err(from, to int64, err error, detail string) error {
 
 // ready says whether the partition takes part in the next fetch. share is how
 // many bytes of one partition may be in flight.
-func (t *tracker) ready(share int64) bool {
-	ask := int64(t.ask(share))
-	most := share
+func (t *tracker) ready(share share) bool {
+	ask, most := int64(t.ask(share)), share.most
 	if !t.far {
-		most = min(share, max(ahead*int64(t.want), 2*ask))
+		most = min(share.most, max(ahead*int64(t.want), 2*ask))
+	}
+	if t.near() {
+		most = min(most, max(share.near, 2*ask))
 	}
 	return t.phase == fetching && t.held == nil && (t.inflight == 0 || t.inflight+ask <= most)
 }
@@ -285,11 +288,17 @@ const longRound = 20 * time.Millisecond
 // caches have: what is asked for grows where the way is long.
 const ahead = 4
 
+// near reports that the ways from the source and to the destination are short.
+func (t *tracker) near() bool { return !t.far && !t.grown }
+
 // ask is how many bytes to ask for: a number of batches of the largest size seen,
 // and of large ones many, since the last one is cut off and sent twice.
-func (t *tracker) ask(share int64) int32 {
+func (t *tracker) ask(share share) int32 {
 	many := min(manyBatches*int64(t.largest), 4*int64(t.want))
-	n := int32(min(max(int64(t.want), many), share))
+	n := int32(min(max(int64(t.want), many), share.most))
+	if t.near() {
+		n = min(n, int32(max(share.near/ahead, leastShare)))
+	}
 	if t.largest > 0 && t.largest <= n {
 		n -= n % t.largest
 	}
@@ -300,10 +309,10 @@ func (t *tracker) ask(share int64) int32 {
 const manyBatches = 16
 
 // grow has more asked for at a time when n bytes came near to what was asked for.
-func (t *tracker) grow(n int, share int64) {
-	more := int32(min(int64(t.want)*2, share/2, largestPart))
+func (t *tracker) grow(n int, share share) {
+	more := int32(min(int64(t.want)*2, share.most/2, largestPart))
 	if more > t.want && n >= int(t.want)/4*3 {
-		t.want, t.dirty = more, true
+		t.want, t.grown, t.dirty = more, true, true
 	}
 }
 
