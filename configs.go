@@ -40,6 +40,9 @@ func (m *Mirror) syncConfigs(ctx context.Context) (out outcome, err error) {
 	if m.configs == nil {
 		return outcome{idle: "the destination's topics have no settings"}, nil
 	}
+	if err := m.onRecord(ctx); err != nil {
+		return out, err
+	}
 	ours, stopped := m.settled()
 	back, err := m.configs.PutBack(ctx, stopped)
 	out.done = m.altered(back, "putBack")

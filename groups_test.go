@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,8 +109,9 @@ func TestGroups(t *testing.T) {
 		if k := syncOf(m, mirror.SyncGroups); k.Error != "" || k.Seen["held"] != 0 || k.Done["offsets"] == 0 {
 			t.Errorf("%+v", k)
 		}
-		if diff := cmp.Diff([]string{"console-consumer-1  > excluded"}, (*told)[:1]); diff != "" {
-			t.Error(diff)
+		// Whether the first round was before the records, and groups were clamped, is chance.
+		if !slices.Contains((*told)[:seen], "console-consumer-1  > excluded") {
+			t.Errorf("told %q", (*told)[:seen])
 		}
 		now := slices.Sorted(slices.Values((*told)[seen:]))
 		if diff := cmp.Diff([]string{"busy  > active", "rogue  > held"}, now); diff != "" {
@@ -282,15 +284,16 @@ func TestGroupsStop(t *testing.T) {
 	}
 }
 
-// forgetful is a store that keeps no notes.
+// forgetful is a store that keeps nothing of groups.
 type forgetful struct{ *coordinator.Memory }
 
-func (forgetful) Notes(context.Context, string) (map[string][]byte, error) {
-	return nil, cluster.ErrUnavailable
-}
-
-func (forgetful) SwapNotes(context.Context, string, map[string][]byte, map[string][]byte) ([]string, error) {
-	return nil, cluster.ErrUnavailable
+func (f forgetful) SwapNotes(ctx context.Context, mirror string, was, now map[string][]byte) ([]string, error) {
+	for key := range now {
+		if strings.HasPrefix(key, "group/") {
+			return nil, cluster.ErrUnavailable
+		}
+	}
+	return f.Memory.SwapNotes(ctx, mirror, was, now)
 }
 
 // TestGroupsWithoutNotes: what cannot be put on record is not written by rounds, and by a stop it

@@ -124,25 +124,32 @@ func TestDoubleInZoo(t *testing.T) {
 			dst := zooDestination(t, way)
 			one := keep(t, "double", src, dst, "zoodouble-.*", way)
 			two := keep(t, "double", src, dst, "zoodouble-.*", way)
+			said := func(word string) (lines []string) {
+				for _, l := range append(one.Lines(), two.Lines()...) {
+					if strings.Contains(l, word) {
+						lines = append(lines, l)
+					}
+				}
+				return lines
+			}
 			for range sized(3, 20) {
 				wait(t, time.Second)
 				put(t, src, topics[0].Name, 0, 20)
 			}
+			kafkatest.Eventually(t, time.Minute, func(context.Context) error { // both have to be at work
+				put(t, src, topics[0].Name, 0, 20)
+				if len(said(" fenced ")) == 0 {
+					return fmt.Errorf("nobody was fenced:\n%s", strings.Join(said(""), "\n"))
+				}
+				return nil
+			})
 			for _, topic := range topics {
 				stableUp(t, sized(time.Minute, 5*time.Minute), src, dst, topic)
 			}
 			same(t, src, dst, topics)
-			fenced, lines := 0, append(one.Lines(), two.Lines()...)
-			for _, l := range lines {
-				if strings.Contains(l, " fenced ") {
-					fenced++
-				}
-				if strings.Contains(l, " displaced ") || strings.Contains(l, " foreign ") {
-					t.Errorf("displaced: %s", l)
-				}
-			}
-			if t.Logf("%d times fenced", fenced); fenced == 0 {
-				t.Errorf("nobody was fenced:\n%s", strings.Join(lines, "\n"))
+			t.Logf("%d times fenced", len(said(" fenced ")))
+			for _, l := range append(said(" displaced "), said(" foreign ")...) {
+				t.Errorf("displaced: %s", l)
 			}
 		})
 	}
