@@ -50,9 +50,9 @@ func TestProducersAreDescribed(t *testing.T) {
 	}
 	r.answer = of(1, map[string]int16{"far": 6, "other": 6, "secret": 29})
 	s, addr := serveTest(t, r, ServerConfig{})
-	away := false
+	var away atomic.Bool
 	s.follower = func(ctx context.Context, _ int32) (*wire.Conn, error) {
-		if away {
+		if away.Load() {
 			return nil, errors.New("away")
 		}
 		host, port, _ := net.SplitHostPort(follower.addr)
@@ -84,7 +84,7 @@ func TestProducersAreDescribed(t *testing.T) {
 	if diff := cmp.Diff(want, ask()); diff != "" || asked.Load() != 1 {
 		t.Errorf("a follower was asked %d times; %s", asked.Load(), diff)
 	}
-	away = true
+	away.Store(true)
 	want["far"] = "error 6"
 	if diff := cmp.Diff(want, ask()); diff != "" {
 		t.Errorf("no follower answers: %s", diff)
