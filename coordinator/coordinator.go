@@ -45,7 +45,7 @@ type Options struct {
 	// OnChange is told of every stored change, in order, from the coordinator's
 	// goroutine and outside all locks. It must not block. Default: nobody is told.
 	OnChange func(before, after Record, err error)
-	// OnLoad is given all stored records, once, before anything is done about them,
+	// OnLoad is given all stored records, once, when All has them and before anything is done about them,
 	// from the coordinator's goroutine. It must not block. Default: nobody is.
 	OnLoad func([]Record)
 	// OnLost is told when a partition is another worker's by now, from the coordinator's

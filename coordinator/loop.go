@@ -71,9 +71,6 @@ func (l *loop) run(ctx context.Context) error {
 	if err != nil {
 		return nil // only ctx ends the attempts
 	}
-	if l.opts.OnLoad != nil {
-		l.opts.OnLoad(records)
-	}
 	for _, rec := range records {
 		e := &entry{rec: rec}
 		if rec.Reason != "" {
@@ -81,9 +78,14 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		l.entries[rec.Partition] = e
 		l.show(e)
+	}
+	if l.opts.OnLoad != nil {
+		l.opts.OnLoad(records)
+	}
+	for _, rec := range records {
 		l.ready = append(l.ready, Event{Partition: rec.Partition, Kind: eventTakeOver})
 		if in, ok := l.board.intent(rec.Partition.Topic); ok {
-			l.follow(e, in)
+			l.follow(l.entries[rec.Partition], in)
 		}
 	}
 	l.timer = time.NewTimer(0)

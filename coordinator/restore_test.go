@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,5 +41,27 @@ func TestOwedOffsets(t *testing.T) {
 		if diff := cmp.Diff(append([]cluster.GroupOffset{}, s.want...), append([]cluster.GroupOffset{}, rec.Restore...)); diff != "" {
 			t.Errorf("after %d, %s (-want +got):\n%s", i, s.ev.Kind, diff)
 		}
+	}
+}
+
+// TestAllIsThereWhenLoaded: who waits for the stored records to be known finds all of them.
+func TestAllIsThereWhenLoaded(t *testing.T) {
+	store, rec := NewMemory(), newRecord(testPartition)
+	rec.StateEpoch, rec.State, rec.Desired = 1, StateStopped, WantStopped
+	if err := store.Save(t.Context(), "m", []Record{rec})[0]; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var c *Coordinator
+	told := 0
+	c = New("m", store, &stage{}, &Options{OnLoad: func(records []Record) {
+		if told++; len(records) != 1 || len(c.All()) != 1 || c.All()[0].State != StateStopped {
+			t.Errorf("told of %v, All is %v", records, c.All())
+		}
+		cancel()
+	}})
+	if err := c.Run(ctx); err != nil || told != 1 {
+		t.Errorf("told %d times, %v", told, err)
 	}
 }
