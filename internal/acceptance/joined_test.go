@@ -148,7 +148,7 @@ func sameBytes(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, 
 			if err != nil {
 				return err
 			}
-			a = a.From(starts[p.Partition])
+			a = a.FromFirstBatch().From(starts[p.Partition])
 			all, err := replicas(ctx, cl, p)
 			if err == nil && len(all) == 0 {
 				err = fmt.Errorf("%v has no replica", p)

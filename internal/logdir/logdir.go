@@ -95,6 +95,25 @@ func (l Log) From(offset int64) Log {
 	return Log{Batches: l.Batches[n:], Epochs: l.Epochs.TrimTo(offset)}
 }
 
+// FromFirstBatch is the log with every epoch from the first batch on that carries it. Of a
+// source only: a broker before 3.0 that is told to keep message format 2 does so a moment
+// before it keeps epochs, and its checkpoint may miss the batches of that moment.
+func (l Log) FromFirstBatch() Log {
+	epochs := slices.Clone(l.Epochs)
+	for i, e := range epochs {
+		n := slices.IndexFunc(l.Batches, func(b Batch) bool { return b.Base >= e.Start })
+		for n--; n >= 0 && l.Batches[n].carries(e.Epoch); n-- {
+			epochs[i].Start = l.Batches[n].Base
+		}
+	}
+	return Log{Batches: l.Batches, Epochs: epochs}
+}
+
+func (b Batch) carries(epoch int32) bool {
+	h := batch.Header(b.Bytes)
+	return h.Magic() == 2 && h.LeaderEpoch() == epoch
+}
+
 // End is where the log ends.
 func (l Log) End() int64 {
 	if len(l.Batches) == 0 {

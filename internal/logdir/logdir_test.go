@@ -77,6 +77,21 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+func TestFromFirstBatch(t *testing.T) {
+	logs := append(append(records(10, 1, "a"), records(11, 4, "b")...), records(12, 4, "c")...)
+	whole := read(t, write(t, "0\n2\n1 10\n4 11\n", map[int64][]byte{10: logs}))
+	late := read(t, write(t, "0\n2\n1 10\n4 12\n", map[int64][]byte{10: logs}))
+	if got := Diff(late, whole); got != "epochs begin at [1:10 4:12] and at [1:10 4:11]" {
+		t.Errorf("before: %q", got)
+	}
+	if got := Diff(late.FromFirstBatch(), whole); got != "" {
+		t.Errorf("a checkpoint that came late: %s", got)
+	}
+	if got := Diff(whole.FromFirstBatch(), late); got == "" {
+		t.Error("a copy whose epoch begins late passes")
+	}
+}
+
 func TestReadFails(t *testing.T) {
 	if _, err := Read(t.TempDir(), partition); err == nil {
 		t.Error("a log that is not there was read")
