@@ -52,6 +52,7 @@ func newCore(o Options, java, libs, dir string) (*core, error) {
 	for i := range o.Nodes {
 		c.nodes = append(c.nodes, &node{
 			core:           c,
+			runs:           program{c.release, libs},
 			id:             i + 1,
 			dir:            filepath.Join(dir, "node-"+strconv.Itoa(i+1)),
 			clientPort:     ports[3*i],
@@ -89,7 +90,7 @@ func (c *core) Bootstrap() []string {
 // ClusterID returns Kafka's id of the cluster.
 func (c *core) ClusterID() string { return c.id }
 
-// Version returns the Kafka release.
+// Version returns the Kafka release that the cluster was started with.
 func (c *core) Version() string { return c.options.Version }
 
 // Options returns the options with all defaults filled in.
@@ -194,23 +195,49 @@ func (c *Cluster) Stop(id int) {
 // running nodes. After a Kill that takes until the old session has ended.
 func (c *Cluster) Restart(id int) {
 	c.t.Helper()
-	c.on(id, func(n *node) error {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-		defer cancel()
-		if n.running() {
-			if err := n.stop(); err != nil {
-				return err
-			}
-		}
-		if c.zookeeper != nil {
-			if err := c.zookeeper.forgotten(ctx, id); err != nil {
-				return err
-			}
-		}
-		if err := n.start(); err != nil {
+	c.on(id, func(n *node) error { return c.restart(n) })
+}
+
+func (c *core) restart(n *node) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if n.running() {
+		if err := n.stop(); err != nil {
 			return err
 		}
-		return c.ready(ctx, n)
+	}
+	if c.zookeeper != nil {
+		if err := c.zookeeper.forgotten(ctx, n.id); err != nil {
+			return err
+		}
+	}
+	if err := n.start(); err != nil {
+		return err
+	}
+	return c.ready(ctx, n)
+}
+
+// Upgrade is [Cluster.Restart] with the jars of another release, on the same data,
+// settings and addresses. What the cluster may use of it then says
+// kafka-features. The consumers and tools of the cluster stay what they were. Not for
+// ZooKeeper, nor for a cluster that others share.
+func (c *Cluster) Upgrade(id int, version string) {
+	c.t.Helper()
+	c.on(id, func(n *node) error {
+		if c.zookeeper != nil || releases[version].zookeeper {
+			return fmt.Errorf("kafkatest: upgrade of node %d from %s to %s: ZooKeeper", id, c.Version(), version)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		r, libs, err := c.programs(ctx, version)
+		if err == nil {
+			err = archive(ctx, version, c.java, libs)
+		}
+		if err != nil {
+			return err
+		}
+		n.become(program{r, libs})
+		return c.restart(n)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestOneNode: every release starts, holds records, and finds them again after
@@ -66,6 +67,37 @@ func TestThreeNodes(t *testing.T) {
 	c.Stop(1)
 	if c.nodes[0].running() {
 		t.Error("node 1 runs after Stop")
+	}
+}
+
+// TestUpgrade: a node goes on with the data of an older release, which is running until then.
+func TestUpgrade(t *testing.T) {
+	ctx := withTimeout(t, 4*time.Minute)
+	c := Start(t, Options{Version: "3.9.1"})
+	c.CreateTopic(t, "a", 1, 1, nil)
+	c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 1, Records: 100})
+	newest := func() (level int16) {
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "kafkatest", "1" // without, nobody answers
+		resp, err := c.Client(t).SeedBrokers()[0].Request(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range resp.(*kmsg.ApiVersionsResponse).SupportedFeatures {
+			if f.Name == "metadata.version" {
+				level = f.MaxVersion
+			}
+		}
+		return level
+	}
+	before := newest()
+	c.Upgrade(1, "4.4.0")
+	if after := newest(); before != 21 || after != 33 {
+		t.Errorf("metadata.version goes up to %d, and then to %d", before, after)
+	}
+	c.Load(ctx, t, LoadSpec{Topic: "a", Partitions: 1, First: 100, Records: 100})
+	if got := c.Ends(ctx, t, "a"); !slices.Equal(got, []int64{200}) {
+		t.Errorf("ends %v", got)
 	}
 }
 

@@ -22,8 +22,15 @@ type node struct {
 	clientPort, internalPort, controllerPort int
 
 	mu   sync.Mutex
+	runs program       // from the next start on
 	proc *process      // nil before the first start; may have ended
 	past time.Duration // processor time of processes before proc
+}
+
+// program is a release whose jars are there.
+type program struct {
+	release release
+	libs    string // folder with the jars
 }
 
 func (n *node) addr() string   { return localAddr(n.clientPort) }
@@ -58,7 +65,7 @@ func (n *node) start() error {
 	}
 	defer out.Close() // the process has its own descriptor
 	jvm := append([]string{"-Xms128m", "-Xmx384m"}, n.options.JVM...)
-	cmd := n.class(filepath.Join(n.dir, "server.log"), jvm, "kafka.Kafka", n.conf())
+	cmd := n.classOf(n.runs.release, n.runs.libs, filepath.Join(n.dir, "server.log"), jvm, "kafka.Kafka", n.conf())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, out, out
 	n.proc, err = startProcess(cmd)
 	if err != nil {
@@ -93,6 +100,13 @@ func (n *node) signal(sig os.Signal) error {
 		return fmt.Errorf("kafkatest: node %d: %v: %w", n.id, sig, err)
 	}
 	return nil
+}
+
+// become has the node be one of another release from its next start on.
+func (n *node) become(p program) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runs = p
 }
 
 func (n *node) stop() error {
