@@ -59,6 +59,13 @@ type ControllerOptions struct {
 	// ContactTimeout bounds one attempt to have the two clusters say who they are.
 	// Default: 5 s.
 	ContactTimeout time.Duration
+	// Peers opens what tells where mirrors into a mirror's source have stopped, and where
+	// topics there come from, when the store of this Controller does not hold those mirrors:
+	// the state store of the source cluster. It is called each time a mirror is opened and
+	// should not wait for a cluster to answer. What it gives is asked besides the store and
+	// belongs to the Controller, which closes it where it has a method Close() error. An
+	// answer that does not come keeps topics from being copied. Default: nil, the store alone.
+	Peers func(ctx context.Context, d coordinator.Definition) (coordinator.Positions, error)
 	// RetryMin and RetryMax bound the wait before a mirror that could not be opened,
 	// or has ended with an error, is tried again. Default: 1 s and 60 s.
 	RetryMin, RetryMax time.Duration

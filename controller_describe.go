@@ -18,6 +18,8 @@ type Overview struct {
 	SourceID      string `json:"sourceId,omitempty"` // cluster ids, once both clusters have answered
 	DestinationID string `json:"destinationId,omitempty"`
 	Running       bool   `json:"running"` // here
+	// Revision is that of the definition which the running mirror follows; 0 when none runs.
+	Revision int64 `json:"revision,omitempty"`
 	// Reason is why the mirror does not run though the Controller does, Err the same
 	// for errors.Is, RetryAt when it is tried again.
 	Reason  string     `json:"reason,omitempty"`
@@ -84,9 +86,42 @@ func (c *Controller) Describe(ctx context.Context, mirror string) (Description, 
 	return d, nil
 }
 
+// Topics gives the topics of a mirror, by name, with all their partitions: the mirror's
+// own where it runs here, elsewhere what is stored of them. It asks the store alone.
+func (c *Controller) Topics(ctx context.Context, mirror string) ([]Topic, error) {
+	if _, err := c.definition(ctx, mirror); err != nil {
+		return nil, fault("topics", mirror, err)
+	}
+	if m := c.live(mirror); m != nil {
+		return m.Topics(), nil
+	}
+	records, err := c.store.Load(ctx, mirror)
+	if err != nil {
+		return nil, fault("topics", mirror, fmt.Errorf("store: %w", err))
+	}
+	return storedTopics(records), nil
+}
+
+func storedTopics(records []coordinator.Record) []Topic {
+	out := []Topic{}
+	for _, t := range topicsOf(records) {
+		out = append(out, Topic{Name: t.name})
+		if !t.id.IsZero() {
+			out[len(out)-1].ID = t.id.String()
+		}
+	}
+	for _, r := range slices.SortedFunc(slices.Values(records), func(a, b coordinator.Record) int { return a.Partition.Compare(b.Partition) }) {
+		i, _ := slices.BinarySearchFunc(out, r.Partition.Topic, func(t Topic, name string) int { return strings.Compare(t.Name, name) })
+		out[i].Partitions = append(out[i].Partitions, storedPartition(r))
+	}
+	return out
+}
+
 func (c *Controller) overview(d coordinator.Definition) Overview {
 	o := Overview{Name: d.Name, SourceID: d.SourceID, DestinationID: d.DestinationID, Running: c.live(d.Name) != nil}
-	if r := c.of(d.Name); r != nil && !o.Running {
+	if r := c.of(d.Name); r != nil && o.Running {
+		o.Revision = r.follows()
+	} else if r != nil {
 		err, at := r.trouble()
 		if o.Err = err; err != nil {
 			o.Reason, o.RetryAt = err.Error(), moment(at)

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,8 +15,9 @@ import (
 // ([Options.Positions]). All mirrors of one store answer: those into its source tell
 // where a failback goes on, those into its destination claim their topics.
 type peers struct {
-	r *controlled
-	m *Mirror
+	r      *controlled
+	m      *Mirror
+	beyond coordinator.Positions // asked besides; nil where nobody is
 }
 
 // Positions answers for the mirror's source. Before, it sees to it that the clusters'
@@ -38,7 +40,30 @@ func (p *peers) Positions(ctx context.Context, source string, ps []cluster.Parti
 	if err != nil {
 		return nil, err
 	}
+	if p.beyond != nil {
+		more, err := p.beyond.Positions(ctx, source, ps)
+		if err != nil {
+			return nil, fmt.Errorf("state of mirrors into the source: %w", err)
+		}
+		for i := range answers {
+			answers[i] = both(answers[i], more[i])
+		}
+	}
 	return answers, at.chains(ctx, ps, answers)
+}
+
+// both is what two stores come to of which each knows some of the mirrors into a cluster.
+func both(a, b coordinator.PositionAnswer) coordinator.PositionAnswer {
+	if b.Found && (!a.Found || b.Position.Offset > a.Position.Offset) {
+		a.Found, a.Position, a.TopicID = true, b.Position, b.TopicID
+	}
+	a.Active = cmp.Or(a.Active, b.Active)
+	for _, id := range b.Sources {
+		if !slices.Contains(a.Sources, id) {
+			a.Sources = append(slices.Clip(a.Sources), id)
+		}
+	}
+	return a
 }
 
 // refuseClaimed fails the partitions whose topic another mirror into the same cluster

@@ -29,12 +29,14 @@ type controlled struct {
 	kick  chan struct{} // capacity 1: do not wait any longer
 	after *controlled   // which has to have ended before this one begins; may be nil
 
-	mu      sync.Mutex
-	def     coordinator.Definition
-	mirror  *Mirror            // while it is open
-	again   context.CancelFunc // ends the present attempt
-	err     error              // why it is not open
-	retryAt time.Time
+	mu       sync.Mutex
+	def      coordinator.Definition
+	mirror   *Mirror // while it is open
+	madeOf   coordinator.Definition
+	again    context.CancelFunc // ends the present attempt
+	err      error              // why it is not open
+	revision int64              // of the definition that the open mirror follows
+	retryAt  time.Time
 }
 
 func newControlled(ctx context.Context, c *Controller, def coordinator.Definition, after *controlled) *controlled {
@@ -95,7 +97,12 @@ func (r *controlled) once() (err error) {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	m, err := r.assemble(ctx, def, source, destination)
+	beyond, err := r.beyond(ctx, def)
+	defer func() { err = errors.Join(err, closeEnds(beyond)) }()
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	m, err := r.assemble(ctx, def, source, destination, beyond)
 	if err != nil {
 		return err
 	}
@@ -107,7 +114,7 @@ func (r *controlled) once() (err error) {
 		return errEnded // so that the contact ends too
 	})
 	group.Go(func() error { return r.contact(ctx, m) })
-	r.up(m)
+	r.up(m, def.Revision)
 	err = group.Wait()
 	if r.definition().Revision != def.Revision && !sameSettings(r.definition(), def) {
 		return errRedefined
@@ -131,13 +138,21 @@ func closeEnds(ends ...any) error {
 	return errors.Join(errs...)
 }
 
+// beyond is what is asked besides the store; nil where nothing is.
+func (r *controlled) beyond(ctx context.Context, def coordinator.Definition) (coordinator.Positions, error) {
+	if r.c.opts.Peers == nil {
+		return nil, nil
+	}
+	return r.c.opts.Peers(ctx, def)
+}
+
 // assemble makes the mirror as its definition and the store have it.
-func (r *controlled) assemble(ctx context.Context, def coordinator.Definition, source Source, destination Destination) (*Mirror, error) {
+func (r *controlled) assemble(ctx context.Context, def coordinator.Definition, source Source, destination Destination, beyond coordinator.Positions) (*Mirror, error) {
 	opts, err := r.c.options(def)
 	if err != nil {
 		return nil, err
 	}
-	guard := &peers{r: r}
+	guard := &peers{r: r, beyond: beyond}
 	opts.Positions = guard
 	m, err := New(def.Name, source, destination, &opts)
 	if err != nil {
@@ -161,14 +176,17 @@ func (r *controlled) assemble(ctx context.Context, def coordinator.Definition, s
 func (r *controlled) begin(again context.CancelFunc) coordinator.Definition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.again = again
+	r.again, r.madeOf = again, r.def
 	return r.def
 }
 
-func (r *controlled) up(m *Mirror) {
+func (r *controlled) up(m *Mirror, revision int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mirror, r.err, r.retryAt = m, nil, time.Time{}
+	if r.revision = revision; sameSettings(r.def, r.madeOf) {
+		r.revision = r.def.Revision
+	}
 	r.refilter() // of a new mirror all are fresh
 }
 
@@ -189,6 +207,13 @@ func (r *controlled) open() *Mirror {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mirror
+}
+
+// follows is the revision of the definition that the open mirror follows.
+func (r *controlled) follows() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revision
 }
 
 // trouble is why the mirror is not open, and when it is tried again.
@@ -223,6 +248,7 @@ func (r *controlled) adopt(def coordinator.Definition) {
 		r.wake()
 		return
 	}
+	r.revision = def.Revision
 	if !slices.Equal(old.Include, def.Include) || !slices.Equal(old.Exclude, def.Exclude) {
 		r.refilter(slices.DeleteFunc(slices.Clone(def.Include), func(e string) bool { return slices.Contains(old.Include, e) })...)
 	}
