@@ -14,7 +14,8 @@ import (
 // may at the destination. They are read with DESCRIBE on the cluster and written with ALTER.
 // Mirrors into one cluster that share a state store keep each other's; two mirrors that
 // go opposite ways should not have the same rules with Delete, each would take the other's copy
-// for an original.
+// for an original. What the Guard of a mirror into the source has added is not copied, where
+// that one's state is known: it is in Store or in Positions.
 type ACLs struct {
 	// Sync turns it on. Default: access rules are left alone.
 	Sync bool
@@ -46,16 +47,18 @@ type acls struct {
 	destination acl.Sink   // nil: cannot
 	filter      *acl.Filter
 	notes       acl.Notes
-	warned      bool // of a cluster that keeps none; belongs to the round under way
+	peers       acl.Notes // of mirrors into the source; nil: not known
+	warned      bool      // of a cluster that keeps none; belongs to the round under way
 }
 
-func newACLs(source Source, destination Destination, filter *acl.Filter, store coordinator.Store) *acls {
+func newACLs(source Source, destination Destination, filter *acl.Filter, store coordinator.Store, peers coordinator.Positions) *acls {
 	a := &acls{filter: filter}
 	a.source, _ = source.(acl.Source)
 	a.destination, _ = destination.(acl.Sink)
 	if a.notes, _ = store.(acl.Notes); a.notes == nil {
 		a.notes = coordinator.NewMemory()
 	}
+	a.peers, _ = peers.(acl.Notes)
 	return a
 }
 
@@ -70,13 +73,18 @@ func (m *Mirror) syncACLs(ctx context.Context) (outcome, error) {
 	if err := m.identify(ctx); err != nil {
 		return outcome{}, err
 	}
-	_, destination, err := m.identity(ctx)
+	source, destination, err := m.identity(ctx)
 	if err != nil {
 		return outcome{}, err
+	}
+	guards := []acl.Ledger{{Notes: m.acls.notes, Cluster: source}}
+	if m.acls.peers != nil {
+		guards = append(guards, acl.Ledger{Notes: m.acls.peers, Cluster: source})
 	}
 	report, err := acl.Syncer{
 		Source: m.acls.source, Destination: m.acls.destination, Filter: m.acls.filter, Delete: m.opts.ACLs.Delete,
 		Ledger: acl.Ledger{Notes: m.acls.notes, Cluster: destination, Mirror: m.name},
+		Guards: guards,
 	}.Sync(ctx)
 	if errors.Is(err, errors.ErrUnsupported) { // cluster.ErrNoAuthorizer, or an Admin that cannot
 		if !m.acls.warned {
@@ -86,6 +94,9 @@ func (m *Mirror) syncACLs(ctx context.Context) (outcome, error) {
 		return outcome{idle: err.Error()}, nil
 	}
 	m.acls.warned = m.acls.warned && err != nil
+	if report.Created > 0 && m.opts.Guard.On {
+		m.guard.kind.soon() // somebody may have been allowed to write
+	}
 	return outcome{
 		again:   report.Again || len(report.Refused) > 0,
 		done:    map[string]int64{"created": int64(report.Created), "deleted": int64(report.Deleted)},

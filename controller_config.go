@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
 )
@@ -25,6 +26,17 @@ type ConfigKey struct {
 
 // configKeys are all of them, by name. Each overrides one field of Options.
 var configKeys = []ConfigKey{
+	{"acls.delete", "true, false", "false", "access rules that this mirror has created are deleted when they are gone at the source",
+		flag(func(o *Options) *bool { return &o.ACLs.Delete })},
+	{"acls.enabled", "true, false", "false", "access rules that acls.include says are copied",
+		flag(func(o *Options) *bool { return &o.ACLs.Sync })},
+	{"acls.exclude", "rules, separated by semicolons", "", "access rules that are left alone; as acls.include",
+		rules(func(o *Options) *[]acl.Rule { return &o.ACLs.Exclude })},
+	{"acls.include", "rules, separated by semicolons", "",
+		"access rules that are copied: all, or fields as in resource=TOPIC,pattern=PREFIXED,name=orders,principal=User:app,operation=READ,permission=ALLOW",
+		rules(func(o *Options) *[]acl.Rule { return &o.ACLs.Include })},
+	{"acls.interval", "a duration", "1m", "how often access rules are compared",
+		duration(func(o *Options) *time.Duration { return &o.ACLs.Interval })},
 	{"configs.enabled", "true, false", "true", "settings of topics are kept in step",
 		choice(map[string]func(*Options){
 			"true":  func(o *Options) { o.NoConfigs = false },
@@ -44,6 +56,16 @@ var configKeys = []ConfigKey{
 		list(func(o *Options) *[]string { return &o.Groups.Include })},
 	{"groups.interval", "a duration", "1m", "how often committed group offsets are copied",
 		duration(func(o *Options) *time.Duration { return &o.GroupInterval })},
+	{"guard.enabled", "true, false", "false", "others are kept from writing to mirror topics, by access rules that go again at the stop",
+		flag(func(o *Options) *bool { return &o.Guard.On })},
+	{"guard.interval", "a duration", "1m", "how often the rules of mirror topics are compared",
+		duration(func(o *Options) *time.Duration { return &o.Guard.Interval })},
+	{"guard.may", "principals as in User:mirror, separated by semicolons", "", "who may write to mirror topics all the same; the mirror's own belongs there",
+		separated(";", func(o *Options) *[]string { return &o.Guard.May })},
+	{"guard.open", "true, false", "false", "at the destination everyone may do everything with topics that have no rules (allow.everyone.if.no.acl.found)",
+		flag(func(o *Options) *bool { return &o.Guard.Open })},
+	{"guard.superusers", "true, false", "false", "all of guard.may are super users of the destination: writing can be denied to everyone else at once",
+		flag(func(o *Options) *bool { return &o.Guard.SuperUsers })},
 	{"local.writes", "refuse, discard", "refuse", "what a start after a stop does about records written at the destination meanwhile",
 		choice(map[string]func(*Options){
 			"refuse":  func(o *Options) { o.DiscardLocalWrites = false },
@@ -141,11 +163,30 @@ func setStart(o *Options, value string) error {
 	return nil
 }
 
+// flag sets a field to true or false.
+func flag(field func(*Options) *bool) func(*Options, string) error {
+	return choice(map[string]func(*Options){
+		"true":  func(o *Options) { *field(o) = true },
+		"false": func(o *Options) { *field(o) = false },
+	})
+}
+
+// rules sets a field to what acl.ParseRules reads.
+func rules(field func(*Options) *[]acl.Rule) func(*Options, string) error {
+	return func(o *Options, value string) (err error) {
+		*field(o), err = acl.ParseRules(value)
+		return err
+	}
+}
+
 // list sets a field to entries separated by commas.
-func list(field func(*Options) *[]string) func(*Options, string) error {
+func list(field func(*Options) *[]string) func(*Options, string) error { return separated(",", field) }
+
+// separated sets a field to entries with sep between them.
+func separated(sep string, field func(*Options) *[]string) func(*Options, string) error {
 	return func(o *Options, value string) error {
 		*field(o) = nil
-		for entry := range strings.SplitSeq(value, ",") {
+		for entry := range strings.SplitSeq(value, sep) {
 			if entry = strings.TrimSpace(entry); entry != "" {
 				*field(o) = append(*field(o), entry)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/fetcher"
 )
@@ -21,11 +22,25 @@ func TestConfig(t *testing.T) {
 		NoGroups: true, NoConfigs: true, DiscardLocalWrites: true, Scratch: true, SyncInterval: time.Hour, RetryMin: time.Minute, RetryMax: time.Hour,
 		UncleanRecovery: []string{"x"}, Start: Start{Latest: true}, Fetch: fetcher.Options{RetentionGap: fetcher.RetentionFail},
 	}
+	named := Options{ACLs: ACLs{Include: []acl.Rule{{}}}, Guard: Guard{May: []string{"User:mirror"}}}
+	access := Options{
+		ACLs: ACLs{Sync: true, Delete: true, Include: []acl.Rule{{}}}, Guard: Guard{On: true, May: []string{"User:x"}, Open: true, SuperUsers: true},
+	}
 	tests := []struct {
 		key, value string
 		base       Options
 		want       func(o *Options)
 	}{
+		{"acls.delete", "true", Options{}, func(o *Options) { o.ACLs.Delete = true }},
+		{"acls.enabled", "true", named, func(o *Options) { o.ACLs.Sync = true }},
+		{"acls.enabled", "false", access, func(o *Options) { o.ACLs.Sync = false }},
+		{"acls.exclude", "resource=GROUP; principal=User:CN=x,OU=y", Options{}, func(o *Options) {
+			o.ACLs.Exclude = []acl.Rule{{ResourceType: "GROUP"}, {Principal: "User:CN=x,OU=y"}}
+		}},
+		{"acls.include", "resource=TOPIC,pattern=PREFIXED,name=orders", access, func(o *Options) {
+			o.ACLs.Include = []acl.Rule{{ResourceType: "TOPIC", PatternType: "PREFIXED", Name: "orders"}}
+		}},
+		{"acls.interval", "5s", Options{}, func(o *Options) { o.ACLs.Interval = 5 * time.Second }},
 		{"configs.enabled", "false", Options{}, func(o *Options) { o.NoConfigs = true }},
 		{"configs.enabled", "true", all, func(o *Options) { o.NoConfigs = false }},
 		{"configs.interval", "15s", all, func(o *Options) { o.ConfigInterval = 15 * time.Second }},
@@ -34,6 +49,12 @@ func TestConfig(t *testing.T) {
 		{"groups.exclude", "test-.*", Options{}, func(o *Options) { o.Groups.Exclude = []string{"test-.*"} }},
 		{"groups.include", "app, console-consumer-1", all, func(o *Options) { o.Groups.Include = []string{"app", "console-consumer-1"} }},
 		{"groups.interval", "5s", all, func(o *Options) { o.GroupInterval = 5 * time.Second }},
+		{"guard.enabled", "true", named, func(o *Options) { o.Guard.On = true }},
+		{"guard.enabled", "false", access, func(o *Options) { o.Guard.On = false }},
+		{"guard.interval", "5s", Options{}, func(o *Options) { o.Guard.Interval = 5 * time.Second }},
+		{"guard.may", "User:CN=m,OU=y; User:n ;", access, func(o *Options) { o.Guard.May = []string{"User:CN=m,OU=y", "User:n"} }},
+		{"guard.open", "false", access, func(o *Options) { o.Guard.Open = false }},
+		{"guard.superusers", "false", access, func(o *Options) { o.Guard.SuperUsers = false }},
 		{"local.writes", "discard", Options{}, func(o *Options) { o.DiscardLocalWrites = true }},
 		{"local.writes", "refuse", all, func(o *Options) { o.DiscardLocalWrites = false }},
 		{"retention.gap", "fail", Options{}, func(o *Options) { o.Fetch.RetentionGap = fetcher.RetentionFail }},
@@ -105,7 +126,10 @@ var optionFields = cmp.Options{
 
 func TestConfigRefuses(t *testing.T) {
 	for key, values := range map[string][]string{
+		"acls.enabled":     {"true"}, // without acls.include
+		"acls.include":     {"orders", "resource=TOPICS"},
 		"groups.enabled":   {"", "yes", "True"},
+		"guard.enabled":    {"true"}, // without guard.may
 		"local.writes":     {"", "keep"},
 		"retention.gap":    {"ignore"},
 		"retry.max":        {"", "5", "0s", "-1s"},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/clustermirror/mirror/acl"
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/topics"
@@ -81,7 +82,8 @@ func (c *Controller) introduce(ctx context.Context, def *coordinator.Definition)
 // topic whose mirror is forgotten while it is at work has no position, so that a
 // failback could not go on from there but only copy everything. After a Delete that
 // is so for every topic of the mirror: a mirror back needs the option Scratch. Topics
-// at the destination stay as they are. Deleting what is not there is no error.
+// at the destination stay as they are, and access rules that were copied are nobody's from
+// then on. Deleting what is not there is no error.
 func (c *Controller) Delete(ctx context.Context, name string) error {
 	if err := c.deletable(ctx, name); err != nil { // before anything is halted
 		return fault("delete", name, err)
@@ -92,6 +94,9 @@ func (c *Controller) Delete(ctx context.Context, name string) error {
 		err = c.deletable(ctx, name)
 	}
 	if err == nil {
+		err = c.letGo(ctx, name)
+	}
+	if err == nil {
 		err = c.store.Undefine(ctx, name)
 	}
 	if err != nil {
@@ -100,7 +105,7 @@ func (c *Controller) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// deletable names the topics that are not stopped.
+// deletable names the topics that are not stopped, and those that a guard has not let go.
 func (c *Controller) deletable(ctx context.Context, name string) error {
 	records, err := c.store.Load(ctx, name)
 	if err != nil {
@@ -112,7 +117,35 @@ func (c *Controller) deletable(ctx context.Context, name string) error {
 			errs = append(errs, topicError("delete", name, t.name, fmt.Errorf("%w: is %s", ErrNotStopped, t.state)))
 		}
 	}
-	return errors.Join(errs...)
+	ledger, ok, err := c.ledger(ctx, name)
+	if !ok || err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	guarded, err := ledger.Guarded(ctx)
+	for _, topic := range guarded {
+		errs = append(errs, topicError("delete", name, topic, fmt.Errorf("%w: its guard has access rules at the destination still", ErrNotStopped)))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// letGo strikes a mirror off the record of access rules.
+func (c *Controller) letGo(ctx context.Context, name string) error {
+	ledger, ok, err := c.ledger(ctx, name)
+	if !ok || err != nil {
+		return err
+	}
+	return ledger.Forget(ctx)
+}
+
+// ledger is where a mirror's access rules are on record; false when they are not, as it has
+// met no destination, is not defined, or the store keeps no notes.
+func (c *Controller) ledger(ctx context.Context, name string) (acl.Ledger, bool, error) {
+	notes, can := c.store.(acl.Notes)
+	def, err := c.definition(ctx, name)
+	if errors.Is(err, ErrUnknownMirror) {
+		return acl.Ledger{}, false, nil
+	}
+	return acl.Ledger{Notes: notes, Cluster: def.DestinationID, Mirror: name}, can && def.DestinationID != "", err
 }
 
 // definition reads one.

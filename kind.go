@@ -17,6 +17,7 @@ const (
 	SyncConfigs = "configs" // settings of topics
 	SyncGroups  = "groups"  // where consumer groups and share groups are
 	SyncACLs    = "acls"    // who may what; only with ACLs.Sync
+	SyncGuard   = "guard"   // who may not write to mirror topics; only with Guard.On
 )
 
 // A kind is one kind of metadata that is kept in step, in rounds: it reads both sides,

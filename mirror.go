@@ -81,6 +81,7 @@ type Mirror struct {
 	kinds      []*kind   // of metadata, that of topics first
 	groups     *groups
 	acls       *acls
+	guard      *guard
 	configs    *topics.Configs
 	left       sync.Map // of cluster.Partition: it has left the mirror, or is about to
 	configured sync.Map // of topic names: when their settings were in step; the zero time when they were not at the creation
@@ -101,7 +102,7 @@ type Mirror struct {
 // runs. opts may be nil and is copied.
 func New(name string, source Source, destination Destination, opts *Options) (*Mirror, error) {
 	o, filters, err := opts.normalize()
-	errs := []error{validName(name), err}
+	errs := []error{validName(name), err, opts.kept()}
 	if source == nil {
 		errs = append(errs, errors.New("source: is nil"))
 	}
@@ -127,9 +128,12 @@ func New(name string, source Source, destination Destination, opts *Options) (*M
 		newKind(SyncTopics, o.SyncInterval, m.syncTopics), newKind(SyncConfigs, o.ConfigInterval, m.syncConfigs),
 		newKind(SyncGroups, o.GroupInterval, m.syncGroups),
 	}
-	m.acls = newACLs(source, destination, filters.acls, o.Store)
+	m.acls = newACLs(source, destination, filters.acls, o.Store, m.can.positions)
 	if o.ACLs.Sync {
 		m.kinds = append(m.kinds, newKind(SyncACLs, o.ACLs.Interval, m.syncACLs))
+	}
+	if m.guard = m.newGuard(); o.Guard.On {
+		m.kinds = append(m.kinds, m.guard.kind)
 	}
 	m.groups = newGroups(name, filters.groups, o.Store)
 	m.fetch = fetcher.New(source, destination, reporter{m}, o.Fetch)
@@ -179,6 +183,9 @@ func (m *Mirror) work(ctx context.Context) error {
 	group.Go(func() error { return m.fetch.Run(ctx) })
 	for _, k := range m.kinds {
 		group.Go(func() error { return m.syncLoop(ctx, k) })
+	}
+	if !m.opts.Guard.On {
+		group.Go(func() error { return m.dropLoop(ctx) })
 	}
 	for _, g := range []*gatherer[task]{m.align, m.resume, m.drain, m.stop, m.cut, m.fence} {
 		group.Go(func() error { return g.run(ctx) })
@@ -279,6 +286,7 @@ func (m *Mirror) onChange(before, after coordinator.Record, err error) {
 	}
 	if before.State != coordinator.StateMirroring && after.State == coordinator.StateMirroring {
 		m.kickGroups()
+		m.kickGuard()
 	}
 	e := StateEvent{Mirror: m.name, Partition: after.Partition, From: before.State, To: after.State, Offset: -1}
 	if after.State == coordinator.StateFailed {

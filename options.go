@@ -50,6 +50,8 @@ type Options struct {
 	NoGroups bool
 	// ACLs are the access rules that are copied. Default: none.
 	ACLs ACLs
+	// Guard keeps others from writing to mirror topics. Default: off.
+	Guard Guard
 	// AlignmentTimeout bounds one try to align a partition; filling a log start, which
 	// can take longer, is not bounded. Default: 5 min.
 	AlignmentTimeout time.Duration
@@ -131,13 +133,13 @@ func (o *Options) normalize() (Options, filters, error) {
 	}
 	f.groups, groupsErr = validGroups(v.Groups)
 	f.acls, aclsErr = v.ACLs.filter()
-	errs := []error{err, uncleanErr, groupsErr, aclsErr}
+	errs := []error{err, uncleanErr, groupsErr, aclsErr, v.Guard.validate()}
 	for _, d := range []struct {
 		name string
 		d    time.Duration
 	}{
 		{"SyncInterval", v.SyncInterval}, {"ConfigInterval", v.ConfigInterval}, {"GroupInterval", v.GroupInterval}, {"ACLs.Interval", v.ACLs.Interval},
-		{"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout}, {"Fetch.MaxWait", v.Fetch.MaxWait},
+		{"Guard.Interval", v.Guard.Interval}, {"GroupTimeout", v.GroupTimeout}, {"AlignmentTimeout", v.AlignmentTimeout}, {"Fetch.MaxWait", v.Fetch.MaxWait},
 		{"RetryMin", v.RetryMin}, {"RetryMax", v.RetryMax}, {"Fetch.BackoffMin", v.Fetch.BackoffMin}, {"Fetch.BackoffMax", v.Fetch.BackoffMax},
 		{"Fetch.RetryBudget", v.Fetch.RetryBudget}, {"Fetch.StallAfter", v.Fetch.StallAfter},
 	} {
@@ -159,7 +161,7 @@ func (o *Options) normalize() (Options, filters, error) {
 	v.SyncInterval = cmp.Or(v.SyncInterval, time.Minute)
 	v.ConfigInterval = cmp.Or(v.ConfigInterval, time.Minute)
 	v.GroupInterval = cmp.Or(v.GroupInterval, time.Minute)
-	v.ACLs.Interval = cmp.Or(v.ACLs.Interval, time.Minute)
+	v.ACLs.Interval, v.Guard.Interval = cmp.Or(v.ACLs.Interval, time.Minute), cmp.Or(v.Guard.Interval, time.Minute)
 	v.GroupTimeout = cmp.Or(v.GroupTimeout, 10*time.Second)
 	v.AlignmentTimeout = cmp.Or(v.AlignmentTimeout, 5*time.Minute)
 	v.RetryMin = cmp.Or(v.RetryMin, time.Second)

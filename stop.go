@@ -24,7 +24,7 @@ type stopping struct {
 // stopAll performs STOPPING in the order of invariant I6: out of the fetcher,
 // drained, high watermark at the log end, group offsets copied, position stored,
 // late writers fenced, the leader epoch raised, open transactions aborted, producer
-// ids safe.
+// ids safe, others let in.
 func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 	ts = current(ts)
 	ends, err := m.quiet(ctx, ts)
@@ -32,13 +32,14 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 		return // Run ends
 	}
 	live, untouched := make([]stopping, 0, len(ts)), make([]task, 0, len(ts))
+	var over []task // nothing of the mirror can be stopped
 	gone := m.goneThere(ctx, ts, ends)
 	if ts, ends, err = m.madeAgain(ctx, ts, ends, gone); err != nil {
 		return // Run ends
 	}
 	for i, t := range ts {
 		if gone[t.rec.Partition] {
-			m.report(t, coordinator.EventStopped, nil) // there is nothing that could be stopped
+			over = append(over, t)
 			continue
 		}
 		// Another worker, or records of others at the end, do not keep a topic from
@@ -49,7 +50,7 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 		}
 		if errors.Is(ends[i].Err, cluster.ErrActive) {
 			m.restoreLast(ctx, []coordinator.Record{t.rec})
-			m.report(t, coordinator.EventStopped, nil) // it is another mirror's (I12)
+			over = append(over, t) // it is another mirror's (I12)
 			continue
 		}
 		if !t.rec.Appended && !t.rec.Aligned && !ends[i].Ours {
@@ -62,6 +63,7 @@ func (m *Mirror) stopAll(ctx context.Context, ts []task) {
 			live[len(live)-1].lmo = at.Span.From
 		}
 	}
+	m.stopped(ctx, over)
 	m.handBack(ctx, untouched)
 	live = m.replicated(ctx, live)
 	m.restoreLast(ctx, recordsOf(live))
@@ -86,13 +88,30 @@ func (m *Mirror) handBack(ctx context.Context, ts []task) {
 		errs = m.fenceLate(ctx, ps)
 	}
 	m.putBack(ctx, ps)
+	var back []task
 	for i, t := range ts {
 		if errs[i] != nil {
 			m.report(t, coordinator.EventFailed, fmt.Errorf("stop: fence: %w", errs[i]))
 			continue
 		}
 		m.restoreLast(ctx, []coordinator.Record{t.rec})
-		m.report(t, coordinator.EventStopped, nil)
+		back = append(back, t)
+	}
+	m.stopped(ctx, back)
+}
+
+// stopped ends the stop of partitions for which nothing else is left to be done.
+func (m *Mirror) stopped(ctx context.Context, ts []task) {
+	ps := make([]cluster.Partition, len(ts))
+	for i, t := range ts {
+		ps[i] = t.rec.Partition
+	}
+	for i, err := range m.unguard(ctx, ps) {
+		if err != nil {
+			m.report(ts[i], coordinator.EventFailed, fmt.Errorf("stop: take the guard away: %w", err))
+			continue
+		}
+		m.report(ts[i], coordinator.EventStopped, nil)
 	}
 }
 
@@ -233,6 +252,7 @@ func (m *Mirror) settleAll(ctx context.Context, ss []stopping) {
 		{"raise the leader epoch", m.raiseAtStop},
 		{"abort open transactions", m.abortOpen},
 		{"make producer ids safe", m.guardProducers},
+		{"take the guard away", m.unguard},
 	} {
 		if len(ss) == 0 {
 			return

@@ -54,13 +54,22 @@ func (r Rule) validate() error {
 			errs = append(errs, fmt.Errorf("%s: %q is none of %s, %s", f.name, f.value, strings.Join(f.words, ", "), anything))
 		}
 	}
-	if kind, name, found := strings.Cut(r.Principal, ":"); r.Principal != "" && (!found || kind == "" || name == "") {
-		errs = append(errs, fmt.Errorf("Principal: %q has not the form Type:name", r.Principal))
+	if r.Principal != "" {
+		if err := validPrincipal(r.Principal); err != nil {
+			errs = append(errs, fmt.Errorf("Principal: %w", err))
+		}
 	}
 	if r.PatternType == matching && r.Name == "" {
 		errs = append(errs, errors.New("Name: is empty with PatternType MATCH"))
 	}
 	return errors.Join(errs...)
+}
+
+func validPrincipal(p string) error {
+	if kind, name, found := strings.Cut(p, ":"); !found || kind == "" || name == "" {
+		return fmt.Errorf("%q has not the form Type:name", p)
+	}
+	return nil
 }
 
 // matches is AclBindingFilter.matches of Kafka.

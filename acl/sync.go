@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -22,6 +23,9 @@ type Syncer struct {
 	// created, when no other mirror holds them.
 	Delete bool
 	Ledger Ledger
+	// Guards are ledgers of mirrors into the source: what their guards have added there is
+	// not copied.
+	Guards []Ledger
 }
 
 // Report is what a round found and did.
@@ -49,9 +53,9 @@ type round struct {
 // a crash whose it is. A rule that is refused hides no other. With an error, not everything
 // was looked at.
 func (s Syncer) Sync(ctx context.Context) (Report, error) {
-	theirs, err := s.Source.ACLs(ctx)
+	theirs, err := s.theirs(ctx)
 	if err != nil {
-		return Report{}, fmt.Errorf("source ACLs: %w", err)
+		return Report{}, err
 	}
 	ours, err := s.Destination.ACLs(ctx)
 	if err != nil {
@@ -68,15 +72,60 @@ func (s Syncer) Sync(ctx context.Context) (Report, error) {
 			r.Matched++
 		}
 	}
-	ch := Diff(s.Ledger.Mirror, theirs, ours, r.page.owners, s.Filter, s.Delete)
+	ours, owners := r.page.beside(ours)
+	ch := Diff(s.Ledger.Mirror, theirs, ours, owners, s.Filter, s.Delete)
 	r.Left = len(ch.Left)
 	err = r.apply(ctx, ch)
-	for _, held := range r.page.owners {
-		if slices.Contains(held, s.Ledger.Mirror) {
-			r.Owned++
+	r.Owned = len(s.Ledger.held(r.page.copied))
+	return r.Report, err
+}
+
+// theirs are the source's rules but for those of guards there. They are looked up twice, as one
+// may come or go while rules are listed.
+func (s Syncer) theirs(ctx context.Context) ([]cluster.Binding, error) {
+	guards := map[cluster.Binding]bool{}
+	look := func() error {
+		for _, l := range s.Guards {
+			p, err := l.read(ctx)
+			if err != nil {
+				return fmt.Errorf("guards at the source: %w", err)
+			}
+			for b := range p.guards.owners {
+				if len(p.copied.owners[b]) == 0 {
+					guards[b] = true
+				}
+			}
+		}
+		return nil
+	}
+	if err := look(); err != nil {
+		return nil, err
+	}
+	all, err := s.Source.ACLs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("source ACLs: %w", err)
+	}
+	if err := look(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(b cluster.Binding) bool { return guards[b] }), nil
+}
+
+// guardian stands among the owners of a rule that a guard needs too; no mirror can be called so.
+const guardian = "guard:"
+
+// beside is how the destination stands for those who copy: without what is there for a guard
+// alone, which goes with it, and with the guard as an owner of what is there for both.
+func (p *page) beside(there []cluster.Binding) ([]cluster.Binding, Owners) {
+	owners := maps.Clone(p.copied.owners)
+	for b := range p.guards.owners {
+		if held := owners[b]; len(held) > 0 {
+			owners[b] = append(slices.Clone(held), guardian)
 		}
 	}
-	return r.Report, err
+	return slices.DeleteFunc(there, func(b cluster.Binding) bool {
+		return len(p.guards.owners[b]) > 0 && len(p.copied.owners[b]) == 0
+	}), owners
 }
 
 func (r *round) apply(ctx context.Context, ch Changes) error {
@@ -94,7 +143,7 @@ func (r *round) apply(ctx context.Context, ch Changes) error {
 }
 
 func (r *round) create(ctx context.Context, bs []cluster.Binding) error {
-	refused, err := r.Ledger.hold(ctx, r.page, bs)
+	refused, err := r.Ledger.hold(ctx, r.page.copied, bs)
 	if err != nil {
 		return err
 	}
@@ -114,7 +163,7 @@ func (r *round) create(ctx context.Context, bs []cluster.Binding) error {
 			not = append(not, bs[i])
 		}
 	}
-	_, err = r.Ledger.release(ctx, r.page, not)
+	_, err = r.Ledger.release(ctx, r.page.copied, not)
 	return err
 }
 
@@ -124,13 +173,13 @@ func definite(err error) bool {
 }
 
 func (r *round) hold(ctx context.Context, bs []cluster.Binding) error {
-	refused, err := r.Ledger.hold(ctx, r.page, bs)
+	refused, err := r.Ledger.hold(ctx, r.page.copied, bs)
 	r.overtaken(refused)
 	return err
 }
 
 func (r *round) release(ctx context.Context, bs []cluster.Binding) error {
-	refused, err := r.Ledger.release(ctx, r.page, bs)
+	refused, err := r.Ledger.release(ctx, r.page.copied, bs)
 	r.overtaken(refused)
 	return err
 }
@@ -146,7 +195,7 @@ func (r *round) remove(ctx context.Context, bs []cluster.Binding) error {
 		}
 		gone = append(gone, bs[i])
 	}
-	refused, err := r.Ledger.release(ctx, r.page, gone)
+	refused, err := r.Ledger.release(ctx, r.page.copied, gone)
 	if err != nil {
 		return err
 	}

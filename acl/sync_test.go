@@ -21,17 +21,22 @@ type side struct {
 	err              error                     // of listings
 	refuse           map[cluster.Binding]error // of creations and deletions
 	created, deleted []int                     // sizes of requests
-	before           func()                    // each deletion
+	before, creating func()                    // each deletion, each creation
+	listed           int
 }
 
 func sideOf(bs ...cluster.Binding) *side { return &side{rules: set(bs)} }
 
 func (s *side) ACLs(context.Context) ([]cluster.Binding, error) {
+	s.listed++
 	return slices.Collect(maps.Keys(s.rules)), s.err
 }
 
 func (s *side) CreateACLs(_ context.Context, bs []cluster.Binding) []error {
 	s.created = append(s.created, len(bs))
+	if s.creating != nil {
+		s.creating()
+	}
 	return s.each(bs, func(b cluster.Binding) { s.rules[b] = true })
 }
 
@@ -228,7 +233,7 @@ func TestPortions(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	key, value := encode(rule(`a"b/`), []string{"ab", "cd"})
 	f.Add(key, value)
-	f.Add(noteKey+`["a"]`, []byte(`{"v":2,"mirrors":[]}`))
+	f.Add(`["a"]`, []byte(`{"v":2,"mirrors":[]}`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		b, owners, err := decode(key, value)
 		if err != nil {
