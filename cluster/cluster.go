@@ -155,11 +155,13 @@ type Group struct {
 	Type  string // "classic", "consumer", "share"; empty where the cluster does not say
 }
 
-// Committed is one committed offset of a group.
+// Committed is one committed offset of a group, or where a share group starts.
 type Committed struct {
 	Partition Partition
 	Offset    int64
 	Metadata  string
+	// Scattered says that a share group has acknowledged records behind Offset, but not all from there on.
+	Scattered bool
 }
 
 // GroupOffset is one group's committed offset on a partition that is known.

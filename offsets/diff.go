@@ -58,7 +58,8 @@ const mostMarks = 4
 // A group follows the source forwards and backwards, held within the log, as long as what stands at the
 // destination is what we have put there. If it is not, the group has moved by itself and
 // is held there, until both are at the same offset or the destination has none. Where
-// nothing is known of what we have put there, it only goes forwards.
+// nothing is known of what we have put there, it only goes forwards. A share group that has
+// acknowledged records since we put it there has moved as well.
 func Diff(group string, source, destination []cluster.Committed, ours Marks, logs map[cluster.Partition]Log) Change {
 	have := make(map[cluster.Partition]cluster.Committed, len(destination))
 	for _, o := range destination {
@@ -86,7 +87,7 @@ func Diff(group string, source, destination []cluster.Committed, ours Marks, log
 		if len(mark.Offsets) > 0 {
 			place.Ours = mark.Offsets[0]
 		}
-		if there && byItself(h.Offset, o.Offset, mark, log) {
+		if there && byItself(h, o.Offset, mark, log) {
 			ch.Held = append(ch.Held, place)
 			continue
 		}
@@ -101,14 +102,14 @@ func Diff(group string, source, destination []cluster.Committed, ours Marks, log
 }
 
 // byItself reports whether a group stands where only it can have gone.
-func byItself(stands, want int64, ours Mark, log Log) bool {
+func byItself(stands cluster.Committed, want int64, ours Mark, log Log) bool {
 	switch {
-	case stands == want, stands > log.HighWatermark: // nothing may stay behind the log's end (I11)
+	case stands.Offset == want, stands.Offset > log.HighWatermark: // nothing may stay behind the log's end (I11)
 		return false
 	case len(ours.Offsets) == 0:
-		return stands > want
+		return stands.Offset > want
 	}
-	return !slices.Contains(ours.Offsets, stands)
+	return stands.Scattered && stands.Offset == ours.Offsets[0] || !slices.Contains(ours.Offsets, stands.Offset)
 }
 
 // add has an offset written where it does not stand, and marks it.
@@ -123,6 +124,8 @@ func (ch *Change) add(o, stands cluster.Committed, there bool, mark Mark) (writt
 		if len(last) > 0 && (!there || stands.Offset != last[0]) { // the last commit may come yet
 			next = with(next, last...)
 		}
+	} else if stands.Scattered && len(last) == 0 {
+		return false // it stands there by itself, and may follow forwards
 	}
 	if len(last) > 0 && last[0] == o.Offset && len(with(last, next...)) == len(last) {
 		return written // on record already

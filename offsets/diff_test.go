@@ -17,6 +17,10 @@ func at(n int32, offset int64, metadata ...string) cluster.Committed {
 	return cluster.Committed{Partition: part(n), Offset: offset, Metadata: strings.Join(metadata, "")}
 }
 
+func scattered(n int32, offset int64) []cluster.Committed {
+	return []cluster.Committed{{Partition: part(n), Offset: offset, Scattered: true}}
+}
+
 func log(start, hw int64) Log {
 	return Log{Offsets: cluster.Offsets{LogStart: start, HighWatermark: hw}, Stretch: 1}
 }
@@ -99,6 +103,24 @@ func TestDiff(t *testing.T) {
 		{
 			name: "back by itself", source: []cluster.Committed{at(0, 600)}, destination: []cluster.Committed{at(0, 200)}, ours: marked(0, 500, 400),
 			want: Change{Held: places{{part(0), 600, 200, 500}}},
+		},
+		{
+			name: "a share group has acknowledged records since", source: []cluster.Committed{at(0, 600)}, destination: scattered(0, 500), ours: marked(0, 500),
+			want: Change{Held: places{{part(0), 600, 500, 500}}},
+		},
+		{
+			name: "a share group has, and both start at the same", source: []cluster.Committed{at(0, 500)}, destination: scattered(0, 500), ours: marked(0, 500),
+		},
+		{
+			name: "a share group had, before anything was known", source: []cluster.Committed{at(0, 500)}, destination: scattered(0, 500),
+		},
+		{
+			name: "a share group had, and goes forwards", source: []cluster.Committed{at(0, 600)}, destination: scattered(0, 500),
+			want: Change{Offsets: []cluster.Committed{at(0, 600)}, Moves: places{{part(0), 600, 500, -1}}, Marks: marked(0, 600, 500)},
+		},
+		{
+			name: "a share group had, and what we set did not arrive", source: []cluster.Committed{at(0, 600)}, destination: scattered(0, 500), ours: marked(0, 600, 500),
+			want: Change{Offsets: []cluster.Committed{at(0, 600)}, Moves: places{{part(0), 600, 500, 600}}},
 		},
 		{
 			name: "a commit of which nothing was heard is ours", source: []cluster.Committed{at(0, 700)}, destination: []cluster.Committed{at(0, 500)},

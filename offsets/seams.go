@@ -37,7 +37,8 @@ type Sink interface {
 // everything has been acknowledged (KIP-932). A cluster that has no share groups answers
 // errors.ErrUnsupported.
 type ShareSource interface {
-	// ShareOffsets is Committed for share groups. They have no metadata.
+	// ShareOffsets is Committed for share groups. They have no metadata. An offset may be lower
+	// than where the group stands, as clusters write that down later.
 	ShareOffsets(ctx context.Context, groups []string) ([]CommittedAnswer, error)
 }
 

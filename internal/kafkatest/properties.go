@@ -46,6 +46,11 @@ func (c *core) serverProperties(n *node) properties {
 		"transaction.state.log.num.partitions":     "4",
 		"transaction.state.log.replication.factor": replicas,
 		"transaction.state.log.min.isr":            isr,
+
+		// Of share groups; older releases do not know them.
+		"share.coordinator.state.topic.num.partitions":     "4",
+		"share.coordinator.state.topic.replication.factor": replicas,
+		"share.coordinator.state.topic.min.isr":            isr,
 	}
 	maps.Copy(p, c.saslProperties())
 	if c.authority != nil {

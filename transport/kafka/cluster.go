@@ -47,6 +47,7 @@ type Cluster struct {
 	expiry expiryCache
 
 	fillers fillers
+	shares  shareMemory
 
 	mu    sync.Mutex
 	lanes map[cluster.Partition]*lane

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
@@ -20,10 +21,45 @@ const sharesAtOnce = 100
 
 // ShareOffsets gives the start offsets of share groups (DescribeShareGroupOffsets, Kafka 4.1). A
 // cluster that has none answers errors.ErrUnsupported.
+//
+// A broker writes down the start offset of before an acknowledgement, so that it lags behind until
+// the next one. Where the lag says that nothing is left (Kafka 4.2), the group starts at the end
+// that the log had before it was asked for (decision 0030).
 func (c *Cluster) ShareOffsets(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, error) {
+	answers, lags, err := c.shareStarts(ctx, groups)
+	if err != nil || len(lags) == 0 {
+		return answers, err
+	}
+	ends := c.shareEnds(ctx, lags)
+	if answers, lags, err = c.shareStarts(ctx, groups); err != nil {
+		return nil, err
+	}
+	for i, a := range answers {
+		for k := range a.Offsets {
+			o := &a.Offsets[k]
+			key := shareKey{groups[i], o.Partition}
+			lag, known := lags[key]
+			if end, asked := ends[o.Partition]; known && asked {
+				*o = c.shares.place(key, *o, end, lag)
+			}
+		}
+	}
+	return answers, nil
+}
+
+// shareKey is a share group on a partition.
+type shareKey struct {
+	group     string
+	partition cluster.Partition
+}
+
+// shareStarts gives start offsets as they are written down, and how many records are not acknowledged, where that
+// is known.
+func (c *Cluster) shareStarts(ctx context.Context, groups []string) ([]offsets.CommittedAnswer, map[shareKey]int64, error) {
+	found := make([]map[shareKey]int64, len(groups))
 	answers := c.atCoordinators(ctx, groups, func(ctx context.Context, conn *wire.Conn, idx []int, answers []offsets.CommittedAnswer) error {
 		for some := range slices.Chunk(idx, sharesAtOnce) {
-			if err := shareOffsets(ctx, conn, groups, some, answers); err != nil {
+			if err := shareOffsets(ctx, conn, groups, some, answers, found); err != nil {
 				return err
 			}
 		}
@@ -31,12 +67,36 @@ func (c *Cluster) ShareOffsets(ctx context.Context, groups []string) ([]offsets.
 	})
 	supported := slices.ContainsFunc(answers, func(a offsets.CommittedAnswer) bool { return !errors.Is(a.Err, errors.ErrUnsupported) })
 	if len(answers) > 0 && !supported {
-		return nil, answers[0].Err
+		return nil, nil, answers[0].Err
 	}
-	return answers, nil
+	lags := map[shareKey]int64{}
+	for _, of := range found {
+		maps.Copy(lags, of)
+	}
+	return answers, lags, nil
 }
 
-func shareOffsets(ctx context.Context, conn *wire.Conn, groups []string, idx []int, answers []offsets.CommittedAnswer) error {
+// shareEnds are the high watermarks of partitions whose lag is known; those that do not answer are left out.
+func (c *Cluster) shareEnds(ctx context.Context, lags map[shareKey]int64) map[cluster.Partition]int64 {
+	seen := map[cluster.Partition]bool{}
+	for key := range lags {
+		seen[key.partition] = true
+	}
+	partitions := slices.Collect(maps.Keys(seen))
+	found := make([]int64, len(partitions))
+	errs := c.atLeaders(ctx, partitions, slotAsk, func(ctx context.Context, conn *wire.Conn, idx []int, errs []error) error {
+		return listOffsets(ctx, conn, partitions, idx, errs, latest, consumer, func(i int, o int64) { found[i] = o })
+	})
+	ends := make(map[cluster.Partition]int64, len(partitions))
+	for i, p := range partitions {
+		if errs[i] == nil {
+			ends[p] = found[i]
+		}
+	}
+	return ends
+}
+
+func shareOffsets(ctx context.Context, conn *wire.Conn, groups []string, idx []int, answers []offsets.CommittedAnswer, lags []map[shareKey]int64) error {
 	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
 	index := make(map[string]int, len(idx))
 	for _, i := range idx {
@@ -50,7 +110,7 @@ func shareOffsets(ctx context.Context, conn *wire.Conn, groups []string, idx []i
 		return err
 	}
 	for _, i := range idx {
-		answers[i] = offsets.CommittedAnswer{Err: errMissing}
+		answers[i], lags[i] = offsets.CommittedAnswer{Err: errMissing}, map[shareKey]int64{}
 	}
 	for _, g := range answer.(*kmsg.DescribeShareGroupOffsetsResponse).Groups {
 		i, ok := index[g.GroupID]
@@ -60,7 +120,10 @@ func shareOffsets(ctx context.Context, conn *wire.Conn, groups []string, idx []i
 		got := offsets.CommittedAnswer{Err: groupError(g.ErrorCode)}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				addCommitted(&got, cluster.Partition{Topic: t.Topic, Partition: p.Partition}, p.StartOffset, nil, p.ErrorCode)
+				at := cluster.Partition{Topic: t.Topic, Partition: p.Partition}
+				if addCommitted(&got, at, p.StartOffset, nil, p.ErrorCode); p.ErrorCode == 0 && p.StartOffset >= 0 && p.Lag >= 0 {
+					lags[i][shareKey{g.GroupID, at}] = p.Lag
+				}
 			}
 		}
 		answers[i] = got
