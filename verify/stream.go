@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
@@ -34,7 +35,7 @@ func (s *stream) run(ctx context.Context) {
 	at := int64(0)
 	for _, span := range s.spans {
 		for at = max(at, span.From); at < span.To; {
-			c, next := s.read(ctx, at)
+			c, next := s.more(ctx, at)
 			if c.err == nil && next == at {
 				c.release()
 				return
@@ -51,6 +52,31 @@ func (s *stream) run(ctx context.Context) {
 				return
 			}
 			at = next
+		}
+	}
+}
+
+// A leader says how far a log goes, and a replica that is asked in its place may learn it a
+// moment later: then there is nothing below the end. So it is asked again after firstPause,
+// and twice that each time up to lastPause, before nothing counts as the end. It is the end
+// where the last records of a log are gone.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 640 * time.Millisecond
+)
+
+// more is read, of who had nothing more than once.
+func (s *stream) more(ctx context.Context, at int64) (chunk, int64) {
+	for pause := firstPause; ; pause *= 2 {
+		c, next := s.read(ctx, at)
+		if c.err != nil || next > at || pause > lastPause {
+			return c, next
+		}
+		c.release()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return chunk{err: s.fail(at, ctx.Err())}, at
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
@@ -55,28 +57,31 @@ func (s *loan) Close() error {
 // What a stream lends is used until it is given back, and given back in any case.
 func TestStreamer(t *testing.T) {
 	boom := errors.New("boom")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	for name, c := range map[string]struct {
-		ctx   context.Context
-		size  int // of the destination's batches
-		fails error
-		want  error
+		cancelled bool
+		size      int // of the destination's batches
+		fails     error
+		want      error
 	}{
-		"equal":         {t.Context(), 10, nil, nil},
-		"other batches": {t.Context(), 7, nil, nil},
-		"an error":      {t.Context(), 7, boom, boom},
-		"cancelled":     {ctx, 7, nil, context.Canceled},
-		"ends early":    {t.Context(), 10, nil, nil},
+		"equal":         {false, 10, nil, nil},
+		"other batches": {false, 7, nil, nil},
+		"an error":      {false, 7, boom, boom},
+		"cancelled":     {true, 7, nil, context.Canceled},
+		"ends early":    {false, 10, nil, nil},
 	} {
 		for _, codec := range codecs {
-			t.Run(name, func(t *testing.T) {
+			bubble(t, name, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.cancelled {
+					cancel()
+				}
 				source, destination := &lender{log: cut(records(100), 10, codec)}, &lender{log: cut(records(100), c.size, batch.None), fails: c.fails}
 				if name == "ends early" { // the high watermark promises more than is there
 					source.offsets.HighWatermark += 50
 					destination.offsets.HighWatermark += 50
 				}
-				r, err := Partition(c.ctx, source, destination, foo, &Options{ChunkBytes: 1, Checksums: true})
+				r, err := Partition(ctx, source, destination, foo, &Options{ChunkBytes: 1, Checksums: true})
 				if !errors.Is(err, c.want) || err == nil && (!r.Equal || r.Records != 100 || r.SourceSum.Sum != r.DestinationSum.Sum) {
 					t.Errorf("%v: %v", r, err)
 				}
@@ -88,4 +93,53 @@ func TestStreamer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// tardy has nothing to give some times, from an offset on.
+type tardy struct {
+	*log
+	from  int64
+	times atomic.Int64
+}
+
+func (l *tardy) Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error) {
+	if offset >= l.from && l.times.Add(-1) >= 0 {
+		return nil, nil
+	}
+	return l.log.Read(ctx, p, offset, maxBytes)
+}
+
+// TestAsksAgain: nothing below the high watermark is not the end of a log when a moment
+// later there is something.
+func TestAsksAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		from, times int64
+		missing     int64
+		within      time.Duration
+	}{
+		{"at once", base + 100, 0, 0, 0},
+		{"the last batch, a moment later", base + 90, 3, 0, 70 * time.Millisecond},
+		{"the first one", base, 7, 0, 1270 * time.Millisecond},
+		{"never", base + 90, 100, 10, 1270 * time.Millisecond},
+	} {
+		bubble(t, tt.name, func(t *testing.T) {
+			began := time.Now()
+			destination := &tardy{log: cut(records(100), 10, batch.None), from: tt.from}
+			destination.times.Store(tt.times)
+			r, err := Partition(t.Context(), cut(records(100), 10, batch.None), destination, foo, small)
+			if err != nil || r.Different != tt.missing || r.Equal != (tt.missing == 0) {
+				t.Errorf("%v: %v", r, err)
+			}
+			if took := time.Since(began); took != tt.within {
+				t.Errorf("took %v, want %v", took, tt.within)
+			}
+		})
+	}
+}
+
+// bubble runs a subtest in which waiting takes no time.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }

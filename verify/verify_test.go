@@ -165,7 +165,7 @@ func TestCommonRange(t *testing.T) {
 		"both empty":              {&log{}, &log{}, cluster.Span{}, true, true, 0},
 		"end promised, not there": {whole(), offsets(cut(rs[:90], 10, batch.None), 1000, 1100), cluster.Span{From: 1000, To: 1100}, false, true, 90},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			got, err := Partition(t.Context(), c.source, c.destination, foo, small)
 			if err != nil {
 				t.Fatal(err)
@@ -248,7 +248,7 @@ func TestSharedPayload(t *testing.T) {
 		"other append time": {func(s *batch.Spec) { s.Attributes, s.Timestamp = appendTime, 20 },
 			func(s *batch.Spec) { s.Attributes, s.Timestamp = appendTime, 21 }, []string{"1000: timestamp", "1001: timestamp"}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			var logs [2]*log
 			for i, change := range []func(s *batch.Spec){c.source, c.destination} {
 				s := spec
