@@ -12,6 +12,8 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/internal/logdir"
+	"github.com/clustermirror/mirror/transport/broker"
 	"github.com/clustermirror/mirror/transport/kafka"
 )
 
@@ -23,7 +25,11 @@ type voyage struct {
 	us    map[*kafkatest.Cluster]*member
 	// groups is how long a stop may copy offsets of groups. Default: 2 s.
 	groups time.Duration
-	cut    []cluster.Span // in the way that is under way
+	// change of what joins. Default: none.
+	change func(*broker.DestinationConfig)
+	// alike makes logs of both sites the same where they need not be. Default: they are.
+	alike func(logdir.Log)
+	cut   []cluster.Span // in the way that is under way
 }
 
 // leg is one way of a voyage.
@@ -39,7 +45,11 @@ func (v *voyage) sail(name string, from, to *kafkatest.Cluster) *leg {
 	v.cut = nil
 	l := &leg{from: from, to: to, network: kafkatest.NewNetwork(v.t)}
 	source := connect(v.t, from, func(c *kafka.Config) { c.Dial = l.network.Dial })
-	l.running = run(v.t, name, source, v.us[to].destination(), mirror.Options{
+	var change []func(*broker.DestinationConfig)
+	if v.change != nil {
+		change = append(change, v.change)
+	}
+	l.running = run(v.t, name, source, v.us[to].destination(change...), mirror.Options{
 		Topics: mirror.Topics{Include: []string{v.topic}}, Store: stateAt(v.t, to), Positions: stateAt(v.t, from),
 		GroupTimeout: cmp.Or(v.groups, 2*time.Second),
 		Events: mirror.Events{
@@ -57,7 +67,11 @@ func (v *voyage) sail(name string, from, to *kafkatest.Cluster) *leg {
 		}
 	}
 	upTo(v.t, time.Minute, from, to, v.topic)
-	sameBytes(v.t, time.Minute, from, to, leaders(v.t, from, v.topic)[0], v.topic, v.parts)
+	alike := v.alike
+	if alike == nil {
+		alike = func(logdir.Log) {}
+	}
+	sameLogs(v.t, time.Minute, from, to, leaders(v.t, from, v.topic)[0], v.topic, v.parts, alike)
 	return l
 }
 

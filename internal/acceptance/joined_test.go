@@ -132,6 +132,12 @@ func replicas(ctx context.Context, cl *kgo.Client, p cluster.Partition) (out []i
 // included.
 func sameBytes(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, from int, topic string, n int32) {
 	t.Helper()
+	sameLogs(t, within, src, dst, from, topic, n, func(logdir.Log) {})
+}
+
+// sameLogs is sameBytes of logs in which something is made alike before.
+func sameLogs(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, from int, topic string, n int32, alike func(logdir.Log)) {
+	t.Helper()
 	cl, starts := dst.Client(t), src.Starts(t.Context(), t, topic)
 	var size, copies int
 	var last error
@@ -149,6 +155,7 @@ func sameBytes(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, 
 				return err
 			}
 			a = a.FromFirstBatch().From(starts[p.Partition])
+			alike(a)
 			all, err := replicas(ctx, cl, p)
 			if err == nil && len(all) == 0 {
 				err = fmt.Errorf("%v has no replica", p)
@@ -161,7 +168,9 @@ func sameBytes(t *testing.T, within time.Duration, src, dst *kafkatest.Cluster, 
 				if err != nil {
 					return err
 				}
-				if diff := logdir.Diff(a, b.From(starts[p.Partition])); diff != "" {
+				b = b.From(starts[p.Partition])
+				alike(b)
+				if diff := logdir.Diff(a, b); diff != "" {
 					return fmt.Errorf("%v on broker %d: source and destination: %s", p, r, diff)
 				}
 				copies++

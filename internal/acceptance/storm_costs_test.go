@@ -11,7 +11,7 @@ type costs map[string][]cost
 
 type cost struct{ readers, writers, others time.Duration }
 
-func (c *costs) add(b blow, readers, writers, others time.Duration) {
+func (c *costs) add(b blow, of cost) {
 	if *c == nil {
 		*c = make(costs)
 	}
@@ -19,7 +19,7 @@ func (c *costs) add(b blow, readers, writers, others time.Duration) {
 	if strings.Contains(name, "the worker") && b.other {
 		name += " (the one that stands by)"
 	}
-	(*c)[name] = append((*c)[name], cost{readers, writers, others})
+	(*c)[name] = append((*c)[name], of)
 }
 
 // String is one line for each kind that happened.

@@ -76,9 +76,13 @@ func TestStorm(t *testing.T) {
 }
 
 func newStorm(t *testing.T, version string, workers int) *storm {
+	return stormOver(t, joinable(t, version), "storm"+version[:1], workers)
+}
+
+// stormOver is a storm over a destination, by a mirror of that name.
+func stormOver(t *testing.T, dst *kafkatest.Cluster, name string, workers int) *storm {
 	src, _ := sites(t)
-	name := "storm" + version[:1]
-	s := &storm{t: t, src: src, dst: joinable(t, version), mirror: name, kept: name + "-kept", committed: name + "-committed", lossy: name + "-lossy", others: name + "-of-others"}
+	s := &storm{t: t, src: src, dst: dst, mirror: name, kept: name + "-kept", committed: name + "-committed", lossy: name + "-lossy", others: name + "-of-others"}
 	s.load, s.unwanted, s.reading = newBackground(t), newBackground(t), newBackground(t)
 	for n := range workers {
 		s.workers = append(s.workers, newMirroring(t, n, name, s.src, s.dst, []string{s.kept, s.committed, s.lossy}, []string{s.lossy}))
@@ -186,31 +190,41 @@ func (s *storm) lead() int { return s.leader(s.dst.Client(s.t, nimble...), s.kep
 // blow has one event happen, and measures what it costs.
 func (s *storm) blow(n int, b blow) {
 	s.t.Helper()
-	s.written.begin()
-	s.read.begin()
-	s.beside.begin()
-	s.neighbour.begin()
-	began, was := time.Now(), s.lead()
-	blows[b.kind].do(s, b)
-	over := time.Now()
-	s.recovered(over)
-	whole, still := time.Since(over), s.read.longest()
-	s.whole()
-	if taken := s.intruders.taken.Load(); taken > 0 {
-		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
-	}
-	s.costs.add(b, still, s.written.longest(), s.beside.longest())
-	s.t.Logf("%d: %v, led by %d and then by %d, took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
-		n+1, b, was, s.lead(), over.Sub(began).Round(10*time.Millisecond), still, s.written.longest(), s.beside.longest(), whole.Round(10*time.Millisecond))
+	still := s.while(fmt.Sprintf("%d: %v", n+1, b), func() { blows[b.kind].do(s, b) })
+	s.costs.add(b, still)
 	s.strays(b)
 	limit := blows[b.kind].limit
 	if !long() {
 		limit *= 3 // other packages' clusters run beside this one
 	}
 	// How long plain writes waited says how busy the machine is; a take-over is several such steps.
-	if limit > 0 && still > limit+4*s.written.longest() {
-		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still, limit)
+	if limit > 0 && still.readers > limit+4*still.writers {
+		s.t.Errorf("%v: readers stood still for %v, want at most %v", b, still.readers, limit)
 	}
+}
+
+// while has something happen, waits until all is whole again, and says for how long things stood
+// still meanwhile.
+func (s *storm) while(what string, do func()) (still cost) {
+	s.t.Helper()
+	s.written.begin()
+	s.read.begin()
+	s.beside.begin()
+	s.neighbour.begin()
+	began, was := time.Now(), s.lead()
+	do()
+	over := time.Now()
+	s.recovered(over)
+	whole := time.Since(over)
+	still.readers = s.read.longest()
+	s.whole()
+	if taken := s.intruders.taken.Load(); taken > 0 {
+		s.t.Fatalf("%d writes to mirror topics were accepted: %v", taken, s.intruders.where)
+	}
+	still.writers, still.others = s.written.longest(), s.beside.longest()
+	s.t.Logf("%s, led by %d and then by %d, took %v; stood still: readers %v, writers at the source %v, topics of others %v; all was read after %v",
+		what, was, s.lead(), over.Sub(began).Round(10*time.Millisecond), still.readers, still.writers, still.others, whole.Round(10*time.Millisecond))
+	return still
 }
 
 // end looks at what is left, and stops.

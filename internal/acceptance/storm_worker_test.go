@@ -29,6 +29,7 @@ type joined struct {
 	IDs                           broker.IDs
 	Addresses                     []string // of the listeners INTERNAL and CLIENT
 	Topics, Unclean               []string
+	Open                          bool // availability
 }
 
 // joinedChild mirrors in a process of its own, which stands by when another one has taken over.
@@ -102,6 +103,9 @@ func (j joined) open(logger *slog.Logger) (*openMember, error) {
 			HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 3 * time.Second,
 		},
 		Workers: j.Mirror, Admin: admin, Overrides: shared.Overrides(), Logger: logger,
+	}
+	if j.Open {
+		cfg.Availability = broker.Open
 	}
 	for n, name := range []string{"INTERNAL", "CLIENT"} {
 		l, err := net.Listen("tcp", j.Addresses[n])

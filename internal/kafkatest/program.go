@@ -35,6 +35,16 @@ func (c *Cluster) JavaProgram(ctx context.Context, t testing.TB, class string, c
 	return spawn(t, c.classOf(r, libs, name+".log", []string{"-Xmx256m"}, "org.apache.kafka.tools."+class, args...))
 }
 
+// UpgradeFeatures runs kafka-features, of [DefaultVersion], to its end: the cluster uses what a
+// release can, as "4.4".
+func (c *Cluster) UpgradeFeatures(ctx context.Context, t testing.TB, release string) {
+	t.Helper()
+	p := c.JavaProgram(ctx, t, "FeatureCommand", nil, "upgrade", "--release-version", release)
+	if err := p.Wait(ctx); err != nil {
+		t.Fatalf("kafka-features upgrade to %s: %v\n%s", release, err, strings.Join(p.Lines(), "\n"))
+	}
+}
+
 // programs are the jars of a release, whose programs then log as they do beside their own
 // brokers.
 func (c *core) programs(ctx context.Context, version string) (release, string, error) {

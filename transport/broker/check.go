@@ -28,6 +28,8 @@ const startTimeout = time.Minute
 // The metadata.versions that are tested: 3.9-IV0 to 4.4-IV2.
 const oldestLevel, newestLevel = 21, 33
 
+const metadataVersion = "metadata.version"
+
 // begin waits for the first image and looks whether we may and can join.
 func (m *Membership) begin(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, m.starting)
@@ -39,7 +41,7 @@ func (m *Membership) begin(ctx context.Context) error {
 		}
 		return m.unreachable(ctx)
 	}
-	if err := m.checkVersion(ctx, image.Feature("metadata.version")); err != nil {
+	if err := m.checkVersion(image); err != nil {
 		return err
 	}
 	if err := checkListeners(image, m.cfg.Listeners, m.cfg.IDs); err != nil {
@@ -53,26 +55,25 @@ func (m *Membership) begin(ctx context.Context) error {
 
 // checkVersion refuses clusters that nobody has tried. What brokers can do counts as well
 // as what is in use: newer ones act otherwise at an old level too.
-func (m *Membership) checkVersion(ctx context.Context, level int16) error {
+func (m *Membership) checkVersion(image metalog.Image) error {
+	level := image.Feature(metadataVersion)
 	if level < oldestLevel {
 		return fmt.Errorf("%w: metadata.version is at level %d, joining is tested from %d (3.9-IV0) on",
 			errors.ErrUnsupported, level, oldestLevel)
 	}
 	can := level
-	features, err := offered(ctx, m.brokers)
-	if err != nil {
-		return err
-	}
-	for _, f := range features {
-		if f.Name == "metadata.version" {
-			can = max(can, f.MaxSupportedVersion)
+	for b := range image.Brokers() {
+		for _, f := range b.Features {
+			if f.Name == metadataVersion {
+				can = max(can, f.Max)
+			}
 		}
 	}
 	switch {
 	case can <= newestLevel:
 		return nil
 	case m.cfg.Untested:
-		m.logger.Warn("the cluster is newer than any that was tested", "metadata.version", level, "brokers have up to", can, "tested up to", newestLevel)
+		m.logger.Warn("the cluster is newer than any that was tested", metadataVersion, level, "brokers have up to", can, "tested up to", newestLevel)
 		return nil
 	}
 	return fmt.Errorf("%w: metadata.version is at level %d, and brokers have up to %d; joining is tested up to %d (4.4-IV2), and Untested (--join-untested) tries it all the same",

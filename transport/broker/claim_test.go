@@ -225,7 +225,7 @@ func TestFrozenTooLong(t *testing.T) {
 			for {
 				select {
 				case <-tick.C:
-					f.Append(metalog.SetFeature{Name: "metadata.version", Level: 29})
+					f.Append(metalog.SetFeature{Name: metadataVersion, Level: cordonLevel})
 				case <-ended:
 					return
 				}

@@ -38,7 +38,7 @@ func startFake(t *testing.T, controllers int, records ...metalog.Record) *fake {
 	f.Offer(60, 1)
 	f.Handle(f.answer)
 	f.Append(append([]metalog.Record{
-		metalog.SetFeature{Name: "metadata.version", Level: 29},
+		metalog.SetFeature{Name: metadataVersion, Level: cordonLevel},
 		metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Listeners: []metalog.Listener{{Name: "INTERNAL", Host: "127.0.0.1", Port: 1}}}},
 	}, records...)...)
 	return f

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -169,7 +170,8 @@ type session struct {
 	taken      map[int32]bool // ids that were refused
 	silent     silences
 	registered bool
-	refused    bool // a heartbeat was, since the last registration: what stands in the log does not
+	features   []metalog.Feature // as registered, or about to be
+	refused    bool              // a heartbeat was, since the last registration: what stands in the log does not
 	epoch      int64
 	answered   time.Time // the last answer to a heartbeat; at first, when we became who we are
 	behind     bool      // we are fenced only because we have not caught up
@@ -185,9 +187,8 @@ func (s *session) turn(ctx context.Context) (next, error) {
 			return step, err
 		}
 	}
-	if !s.registered {
-		step, err := s.register(ctx)
-		if step != goOn {
+	if !s.registered || s.outgrown() {
+		if step, err := s.register(ctx); step != goOn {
 			return step, err
 		}
 	}
@@ -214,12 +215,9 @@ func (m *Membership) shutDown() bool {
 }
 
 func (s *session) register(ctx context.Context) (next, error) {
-	features, err := offered(ctx, s.m.brokers)
-	if err != nil {
-		return seek, err
-	}
 	clusterID := s.m.cfg.ClusterID
 	if clusterID == "" {
+		var err error
 		if clusterID, err = s.m.brokers.ClusterID(ctx); err != nil {
 			return seek, err
 		}
@@ -227,7 +225,8 @@ func (s *session) register(ctx context.Context) (next, error) {
 	if b, ok := s.m.log.Image().Broker(s.id.Broker); ok && b.Incarnation == s.id.Incarnation && elsewhereThan(b.Listeners, s.m.cfg.Listeners) {
 		s.m.become(func() { s.m.self.moved = true })
 	}
-	req := registration(s.id, s.m.cfg, clusterID, epochBefore(s.m.log.Image(), s.id), features)
+	s.features = s.abilities()
+	req := registration(s.id, s.m.cfg, clusterID, epochBefore(s.m.log.Image(), s.id), s.features)
 	if epoch, ok := asRegistered(s.m.log.Image(), req); ok && !s.refused {
 		s.become(epoch)
 		return goOn, nil
@@ -253,6 +252,20 @@ func (s *session) register(ctx context.Context) (next, error) {
 	s.become(answer.BrokerEpoch)
 	return goOn, nil
 }
+
+// abilities are the features to register.
+func (s *session) abilities() []metalog.Feature {
+	most := int16(newestLevel)
+	if s.m.cfg.Untested {
+		most = math.MaxInt16
+	}
+	return abilities(s.m.log.Image(), s.id.Broker, most)
+}
+
+// outgrown reports that other brokers are of another release than when we registered. Like
+// theirs, our registration is then amended: incarnation and broker epoch stay, and so does
+// what we lead.
+func (s *session) outgrown() bool { return !slices.Equal(s.features, s.abilities()) }
 
 // become has us registered.
 func (s *session) become(epoch int64) {

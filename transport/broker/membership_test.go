@@ -58,19 +58,56 @@ func TestJoinAndLeave(t *testing.T) {
 	})
 }
 
+// TestOldControllersHaveNoCordon, and new ones of a cluster that is not upgraded yet.
 func TestOldControllersHaveNoCordon(t *testing.T) {
+	for _, tt := range []struct{ offered, level, want int16 }{{1, cordonLevel, 1}, {2, cordonLevel - 1, 2}} {
+		f := startFake(t, 1, metalog.SetFeature{Name: metadataVersion, Level: tt.level})
+		f.Offer(63, tt.offered)
+		m, _ := joinFake(t, f, nil)
+		if err := m.WaitJoined(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Cordon(within(t, time.Minute), true); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Cordon: %v", err)
+		}
+		if beat := f.lastBeat(); beat.Version != tt.want {
+			t.Errorf("heartbeat of version %d, want %d", beat.Version, tt.want)
+		}
+	}
+}
+
+// TestUpgraded: as soon as brokers of a newer release are there we say that we can what they
+// can, once, as the same broker, and are cordoned again right after.
+func TestUpgraded(t *testing.T) {
 	f := startFake(t, 1)
-	f.Offer(63, 1)
 	m, _ := joinFake(t, f, nil)
 	if err := m.WaitJoined(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Cordon(within(t, time.Minute), true); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Cordon: %v", err)
-	}
-	if beat := f.lastBeat(); beat.Version != 1 {
-		t.Errorf("heartbeat of version %d closes the connection", beat.Version)
-	}
+	before := m.Self()
+	young := metalog.Feature{Name: metadataVersion, Min: 7, Max: newestLevel}
+	f.Append(metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Features: []metalog.Feature{young},
+		Listeners: []metalog.Listener{{Name: "INTERNAL", Host: "127.0.0.1", Port: 1}}}})
+	kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if b := f.brokers[100]; !slices.Equal(b.Features, []metalog.Feature{young}) || len(b.Cordoned) != 1 {
+			return fmt.Errorf("registered is %+v", b)
+		}
+		return nil
+	})
+	beats := len(f.copyBeats())
+	kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+		if n := len(f.copyBeats()); n < beats+5 {
+			return fmt.Errorf("%d heartbeats", n-beats)
+		}
+		return nil
+	})
+	f.set(func() {
+		if f.registrations != 2 || m.Self() != before {
+			t.Errorf("%d registrations; we were %+v and are %+v", f.registrations, before, m.Self())
+		}
+	})
 }
 
 // TestAnIDInUse: one that is alive at another, one that is down, and one that
@@ -199,8 +236,8 @@ func TestRefusedAtStart(t *testing.T) {
 		{"ZooKeeper", func(f *fake) { f.Offer(55, -1) }, func(c *Config) { c.Controllers = nil }, ErrNotKRaft, ""},
 		{"permissions", func(f *fake) { f.bits = 1 << 8 }, nil, cluster.ErrAuthorization, "Alter, ClusterAction"},
 		{"another cluster", nil, func(c *Config) { c.ClusterID = "x" }, cluster.ErrClusterReplaced, ""},
-		{"old metadata version", func(f *fake) { f.Append(metalog.SetFeature{Name: "metadata.version", Level: 7}) }, nil, errors.ErrUnsupported, "3.9"},
-		{"newer than tested", func(f *fake) { f.Append(metalog.SetFeature{Name: "metadata.version", Level: newestLevel + 1}) }, nil, errors.ErrUnsupported, "--join-untested"},
+		{"old metadata version", func(f *fake) { f.Append(metalog.SetFeature{Name: metadataVersion, Level: 7}) }, nil, errors.ErrUnsupported, "3.9"},
+		{"newer than tested", func(f *fake) { f.Append(metalog.SetFeature{Name: metadataVersion, Level: newestLevel + 1}) }, nil, errors.ErrUnsupported, "--join-untested"},
 		{"Kerberos", func(f *fake) { f.logsIn("GSSAPI") }, func(c *Config) { c.Listeners[0].Protocol = 2 }, errors.ErrUnsupported, `"INTERNAL": unsupported operation: real brokers take logins by GSSAPI`},
 		{"registration refused", func(f *fake) { f.refuse[62] = int16(codeInvalidRegistration) }, nil, codeInvalidRegistration, "registration"},
 		{"no such listener", nil, func(c *Config) { c.Listeners[0].Name = "X" }, nil, `"X"`},
@@ -234,7 +271,7 @@ func (f *fake) logsIn(mechanisms ...string) {
 func TestJoinedAllTheSame(t *testing.T) {
 	f := startFake(t, 1)
 	f.set(func() {
-		f.Append(metalog.SetFeature{Name: "metadata.version", Level: newestLevel + 1})
+		f.Append(metalog.SetFeature{Name: metadataVersion, Level: newestLevel + 1})
 		f.logsIn("GSSAPI", "PLAIN")
 	})
 	m, _ := joinFake(t, f, func(c *Config) { c.Untested, c.Listeners[0].Protocol = true, 2 })

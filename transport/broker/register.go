@@ -1,9 +1,8 @@
 package broker
 
 import (
-	"context"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -11,31 +10,34 @@ import (
 	"github.com/clustermirror/mirror/internal/wire"
 )
 
-// offered are the features that a real broker offers: ours have to be the same,
-// or the controller refuses us. Versions below 4 of ApiVersions leave out those
-// with a minimum of 0.
-func offered(ctx context.Context, brokers *wire.Client) ([]kmsg.BrokerRegistrationRequestFeature, error) {
-	conn, err := brokers.Any(ctx)
-	if err != nil {
-		return nil, err
+// abilities are the features that we register: each at the levels that some other broker of
+// the cluster can, so that it is never us who hold up an upgrade of them, nor two mirrors'
+// members that wait for each other. A level must be one that all registered brokers can
+// (FeatureControlManager); the real ones answer for themselves. Of metadata.version no level
+// is among them above most, as we could not read the log then. It is pure.
+func abilities(i metalog.Image, self int32, most int16) (out []metalog.Feature) {
+	widest := make(map[string]metalog.Feature)
+	for b := range i.Brokers() {
+		if b.ID == self {
+			continue
+		}
+		for _, f := range b.Features {
+			w, ok := widest[f.Name]
+			if !ok {
+				w = f
+			}
+			w.Min, w.Max = min(w.Min, f.Min), max(w.Max, f.Max)
+			widest[f.Name] = w
+		}
 	}
-	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = "clustermirror", "1"
-	resp, err := conn.DoVersion(ctx, req, 4)
-	if err != nil {
-		return nil, err
+	for name, f := range widest {
+		if name == metadataVersion {
+			f.Max = min(f.Max, most)
+		}
+		out = append(out, f)
 	}
-	answer := resp.(*kmsg.ApiVersionsResponse)
-	if err := wire.CodeError(answer.ErrorCode); err != nil {
-		return nil, fmt.Errorf("ApiVersions v4 at %v: %w", conn.Addr(), err)
-	}
-	var out []kmsg.BrokerRegistrationRequestFeature
-	for _, f := range answer.SupportedFeatures {
-		one := kmsg.NewBrokerRegistrationRequestFeature()
-		one.Name, one.MinSupportedVersion, one.MaxSupportedVersion = f.Name, f.MinVersion, f.MaxVersion
-		out = append(out, one)
-	}
-	return out, nil
+	slices.SortFunc(out, func(a, b metalog.Feature) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // neverSeen is what a controller takes for the epoch of a broker that it does not know
@@ -53,10 +55,15 @@ func epochBefore(image metalog.Image, id Identity) int64 {
 }
 
 // registration is the request that makes us a broker.
-func registration(id Identity, cfg Config, clusterID string, before int64, features []kmsg.BrokerRegistrationRequestFeature) *kmsg.BrokerRegistrationRequest {
+func registration(id Identity, cfg Config, clusterID string, before int64, features []metalog.Feature) *kmsg.BrokerRegistrationRequest {
 	req := kmsg.NewPtrBrokerRegistrationRequest()
 	req.BrokerID, req.ClusterID, req.IncarnationID = id.Broker, clusterID, id.Incarnation
-	req.Features, req.LogDirs, req.PreviousBrokerEpoch = features, [][16]byte{id.Directory}, before
+	req.LogDirs, req.PreviousBrokerEpoch = [][16]byte{id.Directory}, before
+	for _, f := range features {
+		one := kmsg.NewBrokerRegistrationRequestFeature()
+		one.Name, one.MinSupportedVersion, one.MaxSupportedVersion = f.Name, f.Min, f.Max
+		req.Features = append(req.Features, one)
+	}
 	if cfg.Rack != "" {
 		req.Rack = &cfg.Rack
 	}
@@ -122,5 +129,9 @@ func heartbeatError(resp kmsg.Response) error {
 }
 
 // cordonVersion is the first version of BrokerHeartbeat that can cordon (4.3).
-// An older controller closes the connection on it.
-const cordonVersion = 2
+// An older controller closes the connection on it. A newer one passes cordoned
+// directories over as long as metadata.version is below cordonLevel (4.3-IV0).
+const (
+	cordonVersion = 2
+	cordonLevel   = 30
+)

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/metalog"
 	"github.com/clustermirror/mirror/internal/wire"
@@ -69,10 +67,8 @@ func TestDecisions(t *testing.T) {
 }
 
 func TestAsRegistered(t *testing.T) {
-	feature := kmsg.NewBrokerRegistrationRequestFeature()
-	feature.Name, feature.MaxSupportedVersion = "x", 3
 	cfg := Config{Rack: "r", Listeners: []Listener{{Name: "A", Host: "h", Port: 1}, {Name: "B", Host: "h", Port: 2, Protocol: 3}}}
-	req := registration(Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{2}}, cfg, "c", 7, []kmsg.BrokerRegistrationRequestFeature{feature})
+	req := registration(Identity{Broker: 100, Incarnation: metalog.UUID{1}, Directory: metalog.UUID{2}}, cfg, "c", 7, []metalog.Feature{{Name: "x", Max: 3}})
 	for _, tt := range []struct {
 		name   string
 		change func(*metalog.Broker)
@@ -99,6 +95,33 @@ func TestAsRegistered(t *testing.T) {
 	}
 	if _, ok := asRegistered(image(t), req); ok {
 		t.Error("never registered")
+	}
+}
+
+// TestAbilities: we can what any other broker can, but for levels of metadata.version that nobody
+// has tried. What we have registered ourselves does not count.
+func TestAbilities(t *testing.T) {
+	of := func(id int32, features ...metalog.Feature) metalog.Record {
+		return metalog.RegisterBroker{Broker: metalog.Broker{ID: id, Features: features}}
+	}
+	old, young := metalog.Feature{Name: metadataVersion, Min: 1, Max: 21}, metalog.Feature{Name: metadataVersion, Min: 7, Max: 40}
+	both := metalog.Feature{Name: metadataVersion, Min: 1, Max: 33}
+	group := metalog.Feature{Name: "group.version", Max: 1}
+	for _, tt := range []struct {
+		name    string
+		records []metalog.Record
+		most    int16
+		want    []metalog.Feature
+	}{
+		{"nobody", nil, 33, nil},
+		{"one release", []metalog.Record{of(1, old), of(2, old)}, 33, []metalog.Feature{old}},
+		{"the first of the next one", []metalog.Record{of(1, old), of(2, young, group)}, 33, []metalog.Feature{group, both}},
+		{"untested", []metalog.Record{of(1, young)}, 99, []metalog.Feature{young}},
+		{"and us, of a release that is gone", []metalog.Record{of(1, old), of(100, young, group)}, 33, []metalog.Feature{old}},
+	} {
+		if got := abilities(image(t, tt.records...), 100, tt.most); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -80,15 +80,16 @@ func (m *Membership) Cordon(ctx context.Context, on bool) error {
 	return err
 }
 
-// cordons is errors.ErrUnsupported where the controller knows no cordoned directories.
+// cordons is errors.ErrUnsupported where the controller knows no cordoned directories, or
+// does not use them yet.
 func (m *Membership) cordons(ctx context.Context) error {
 	active, err := m.quorum.Active(ctx)
 	if err != nil {
 		return err
 	}
 	defer active.Close()
-	if active.MaxVersion(int16(kmsg.BrokerHeartbeat)) < cordonVersion {
-		return fmt.Errorf("%w: the cluster knows no cordoned directories (4.3 and later do)", errors.ErrUnsupported)
+	if active.MaxVersion(int16(kmsg.BrokerHeartbeat)) < cordonVersion || m.log.Image().Feature(metadataVersion) < cordonLevel {
+		return fmt.Errorf("%w: the cluster knows no cordoned directories (metadata.version 4.3 and later do)", errors.ErrUnsupported)
 	}
 	return nil
 }
