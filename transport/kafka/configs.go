@@ -113,6 +113,7 @@ func (c *Cluster) alterTopics(ctx context.Context, some []topics.Changes, errs [
 	for _, r := range answer.(*kmsg.IncrementalAlterConfigsResponse).Resources {
 		if i, ok := index[r.ResourceName]; ok {
 			errs[i] = saying(r.ErrorCode, r.ErrorMessage)
+			c.forgetFill(r.ResourceName)
 		}
 	}
 	return nil

@@ -221,7 +221,7 @@ func (l *lane) settle(r *run, base, next int64, o outcome) {
 		if o.unknown {
 			l.unknownTo = max(l.unknownTo, next)
 		}
-		l.fail(r, base, o.err)
+		l.fail(r, base, l.misfilled(r, o.err))
 	case o.base != base:
 		l.displace(r, base, cluster.Span{From: o.base, To: o.base + next - base})
 	case o.duplicate && next > l.unknownTo:

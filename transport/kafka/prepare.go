@@ -47,16 +47,17 @@ func (p *preparation) below(end int64) int {
 // it has sent is under way.
 func (c *Cluster) prepare(ctx context.Context, l *lane, r *run, p preparation) {
 	l.mu.Lock()
-	fill, first := l.fill, l.fill == nil
+	fill := l.fill
 	l.mu.Unlock()
-	if first {
+	stale := fill == nil || time.Since(fill.at) > fillTrust
+	if stale {
 		fill = c.topicFill(ctx, l.p.Topic)
 	}
 	from := p.next
 	pieces, err := c.pieces(&p, fill)
 	l.mu.Lock()
 	l.looking = false
-	if first {
+	if stale {
 		l.fill = fill
 	}
 	if err != nil {

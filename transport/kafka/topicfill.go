@@ -2,10 +2,14 @@ package kafka
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/batch"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -18,12 +22,17 @@ const (
 	fillerKey  = "__mirror"
 )
 
+// fillTrust is how long the settings of a topic are taken for what they were: others change
+// them too, and our own changes count at once.
+const fillTrust = 30 * time.Second
+
 // topicFill is what the settings of a topic say about what may fill it.
 type topicFill struct {
-	key      []byte // of phantoms; nil: they need none
-	maxBytes int    // largest batch
-	deletes  bool   // records can be deleted from its head
-	keeps    bool   // they cannot; neither of both: not known
+	at       time.Time // when they were asked for
+	key      []byte    // of phantoms; nil: they need none
+	maxBytes int       // largest batch
+	deletes  bool      // records can be deleted from its head
+	keeps    bool      // they cannot; neither of both: not known
 }
 
 // phantoms is how many go into one batch.
@@ -44,7 +53,7 @@ const defaultMaxBytes = 1048588
 // topicFill reads the settings. Where they cannot be read what fills carries a key,
 // which every topic takes.
 func (c *Cluster) topicFill(ctx context.Context, topic string) *topicFill {
-	fill := &topicFill{key: []byte(phantomKey), maxBytes: defaultMaxBytes}
+	fill := &topicFill{at: time.Now(), key: []byte(phantomKey), maxBytes: defaultMaxBytes}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout/2)
 	defer cancel()
 	policy, err := c.effectiveConfig(ctx, kmsg.ConfigResourceTypeTopic, topic, "cleanup.policy")
@@ -63,6 +72,32 @@ func (c *Cluster) topicFill(ctx context.Context, topic string) *topicFill {
 		}
 	}
 	return fill
+}
+
+// forgetFill has the settings of a topic read again before anything more fills it.
+func (c *Cluster) forgetFill(topic string) {
+	c.mu.Lock()
+	var lanes []*lane
+	for p, l := range c.lanes {
+		if p.Topic == topic {
+			lanes = append(lanes, l)
+		}
+	}
+	c.mu.Unlock()
+	for _, l := range lanes {
+		l.mu.Lock()
+		l.fill = nil
+		l.mu.Unlock()
+	}
+}
+
+// misfilled says it where the broker refuses what was made for a topic that is not compacted: its
+// settings have changed since. They are read anew when the stretch begins again.
+func (l *lane) misfilled(r *run, err error) error {
+	if r.prep == nil || l.fill == nil || l.fill.key != nil || !errors.Is(err, invalidRecord) {
+		return err
+	}
+	return fmt.Errorf("%w: the topic's cleanup.policy has changed: %v", cluster.ErrUnavailable, err) // not refused for good
 }
 
 // fillers keeps the last filler made: long fills want the same one again and again.
