@@ -393,6 +393,27 @@ func TestRedefined(t *testing.T) {
 	}, newMock("A", "o1", "o2"), newMock("B"))
 }
 
+// TestPromoteUnseen: topics of a source that has not answered yet are not promoted because nothing
+// is known of them.
+func TestPromoteUnseen(t *testing.T) {
+	a := newMock("A", "orders")
+	inWorld(t, func(t *testing.T, w *world) {
+		w.define("dr", "A", "B", "orders", "none")
+		a.set(func(m *mock) { m.down = cluster.ErrUnreachable })
+		w.run()
+		results, err := w.Promote(briefly(t), "dr")
+		wantIs(t, err, cluster.ErrUnreachable)
+		for _, r := range results {
+			if r.Err == nil {
+				t.Errorf("topic %s was promoted", r.Topic)
+			}
+		}
+		a.set(func(m *mock) { m.down = nil })
+		w.ok("orders")(w.Promote(t.Context(), "dr"))
+		w.states("dr", map[string]coordinator.State{"orders": stopped})
+	}, a, newMock("B"))
+}
+
 // TestPromoteKnowsTopics (C10.11): a promote just after the start finds what patterns
 // match; what matches nothing is said; without names it is about all that is left.
 func TestPromoteKnowsTopics(t *testing.T) {

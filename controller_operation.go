@@ -51,11 +51,11 @@ func (o *operation) run(ctx context.Context) ([]TopicResult, error) {
 			return o.results(nil, nil)
 		}
 	}
-	if !o.plan() && (o.op != "promote" || len(o.names) > 0) {
+	if !o.plan() && (o.op != "promote" || o.finished()) {
 		return o.results(nil, nil)
 	}
 	m, err := o.whenLive(ctx)
-	if m != nil && o.reached == coordinator.StateStopped {
+	if m != nil && o.op == "stop" {
 		err = errors.Join(err, o.widen(ctx, m))
 	}
 	return o.results(m, err)
@@ -152,6 +152,11 @@ func (o *operation) promote(ctx context.Context, m *Mirror) (err error) {
 	if o.names, err = o.matching(m); err != nil {
 		return m.fault(o.op, err)
 	}
+	o.names = slices.DeleteFunc(o.names, func(name string) bool { // named in the definition, and not at the source
+		_, stored := o.stored[name]
+		_, found := m.catalog.get(name)
+		return !stored && !found && len(o.entries) == 0
+	})
 	switch {
 	case o.plan():
 		return m.Promote(ctx, o.todo...)
@@ -165,6 +170,12 @@ func (o *operation) promote(ctx context.Context, m *Mirror) (err error) {
 func (o *operation) done(name string) bool {
 	t, ok := o.stored[name]
 	return ok && o.reached == coordinator.StateStopped && t.stopped && o.wishes[name] == coordinator.WantStopped
+}
+
+// finished: all that is meant is done. A topic that is only named in the definition may have
+// records at the source that nobody has seen yet.
+func (o *operation) finished() bool {
+	return len(o.names) > 0 && !slices.ContainsFunc(o.names, func(name string) bool { return !o.done(name) })
 }
 
 // whenLive performs the operation as soon as the mirror runs here, and again when

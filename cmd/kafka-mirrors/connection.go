@@ -29,23 +29,34 @@ ssl.endpoint.identification.algorithm. Any other key is refused.`
 
 // connectionFlags say how to reach one of the two clusters.
 type connectionFlags struct {
-	side      string // "source" or "destination"; the flags' names begin with it
+	side      string // "source" or "destination"
+	kafkas    bool   // the flags are called as those of Kafka's own tools, not after the side
 	bootstrap []string
 	file      string
 }
 
+// names are those of the two flags.
+func (f *connectionFlags) names() (servers, file string) {
+	if f.kafkas {
+		return "bootstrap-server", "command-config"
+	}
+	return f.side, f.side + "-config"
+}
+
 func (f *connectionFlags) register(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.bootstrap, f.side, nil, "brokers to ask for the "+f.side+" cluster, `host:port[,host:port]`")
-	c.Flags().StringVar(&f.file, f.side+"-config", "", "`file` with the settings of a Java client for the "+f.side)
+	servers, file := f.names()
+	c.Flags().StringSliceVar(&f.bootstrap, servers, nil, "brokers to ask for the "+f.side+" cluster, `host:port[,host:port]`")
+	c.Flags().StringVar(&f.file, file, "", "`file` with the settings of a Java client for the "+f.side)
 }
 
 // config reads the file, if there is one, and reports everything that is wrong.
 func (f *connectionFlags) config() (kafka.Config, error) {
 	var (
-		cfg    kafka.Config
-		errs   []error
-		origin = "--" + f.side
+		cfg  kafka.Config
+		errs []error
 	)
+	servers, file := f.names()
+	origin := "--" + servers
 	if f.file != "" {
 		var err error
 		cfg, err = readConfig(f.file)
@@ -53,10 +64,10 @@ func (f *connectionFlags) config() (kafka.Config, error) {
 		origin = f.file + ": bootstrap.servers"
 	}
 	if len(f.bootstrap) > 0 {
-		cfg.Bootstrap, origin = f.bootstrap, "--"+f.side
+		cfg.Bootstrap, origin = f.bootstrap, "--"+servers
 	}
 	if len(cfg.Bootstrap) == 0 {
-		errs = append(errs, fmt.Errorf("--%s: is needed, or bootstrap.servers in --%[1]s-config", f.side))
+		errs = append(errs, fmt.Errorf("--%s: is needed, or bootstrap.servers in --%s", servers, file))
 	} else if err := cfg.Validate(); err != nil {
 		errs = append(errs, placed(origin, err))
 	}
@@ -84,11 +95,7 @@ func (f *connectionFlags) open(logger *slog.Logger) (*kafka.Cluster, error) {
 func readConfig(file string) (kafka.Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		var at *os.PathError
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return kafka.Config{}, err
+		return kafka.Config{}, withoutPath(err)
 	}
 	properties, err := parseProperties(string(text))
 	cfg, buildErr := newSettings(properties).build()
@@ -101,6 +108,9 @@ type settings struct {
 	of   map[string]property
 	used map[string]bool
 	bad  []badKey
+	// elsewhere: they are for another process, whose files are not looked at, and whose
+	// secrets stand there as references.
+	elsewhere bool
 }
 
 // badKey is what is wrong with a key at a line; line 0 is that of a key which is
@@ -199,6 +209,9 @@ func (s *settings) sasl(protocol string) sasl.Mechanism {
 	}
 	if jaas == "" {
 		s.refuse("sasl.jaas.config", "is needed with security.protocol %s", protocol)
+		return nil
+	}
+	if s.elsewhere && isReference(jaas) {
 		return nil
 	}
 	l, err := parseJAAS(jaas)

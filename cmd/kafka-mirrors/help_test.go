@@ -16,7 +16,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	post.look, post.first = 50*time.Millisecond, 3*time.Second
+	goleak.VerifyTestMain(m)
+}
 
 // output is what a command wrote, safe to be read meanwhile.
 type output struct {

@@ -55,6 +55,12 @@ func execute(ctx context.Context, args []string, s streams) int {
 	return o.code
 }
 
+// The groups of commands in the help.
+const (
+	groupMirrors = "mirrors"
+	groupSingle  = "single"
+)
+
 // newRoot builds the command tree.
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
@@ -66,9 +72,16 @@ nothing of the clusters but what any client may use; run --join, leave and
 truncate need more.
 
 Exit codes: 0 done, or stopped by a signal; 1 it did not work; 2 the command line
-or a configuration file is wrong; 3 verify found differences; 130 a second signal
-did not wait for the clean stop.`,
-		Example: `  # mirror every topic that begins with "orders" until Ctrl-C
+or a configuration file is wrong; 3 verify found differences; 4 it was not
+done in time; 5 there is no such mirror; 6 another mirror of that name exists; 7 a
+topic is not in a state for it; 8 a cluster cannot be reached; 130 a second signal did not
+wait for the clean stop.`,
+		Example: `  # run all mirrors into a cluster as a service, and make one
+  kafka-mirrors daemon --bootstrap-server b:9092
+  kafka-mirrors create --bootstrap-server b:9092 --mirror a-to-b --mirror-config a.properties
+  kafka-mirrors start --bootstrap-server b:9092 --mirror a-to-b --topics 'orders.*'
+
+  # mirror every topic that begins with "orders" until Ctrl-C
   kafka-mirrors run --source a:9092 --destination b:9092 --topics 'orders.*'
 
   # prove that both clusters hold the same records
@@ -84,7 +97,17 @@ did not wait for the clean stop.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetIn(strings.NewReader(""))
-	root.AddCommand(newRun(s), newVerify(s), newStop(s), newTruncate(s), newLeave(s), newVersion())
+	root.AddGroup(&cobra.Group{ID: groupMirrors, Title: "Mirrors of a cluster, which a daemon runs:"},
+		&cobra.Group{ID: groupSingle, Title: "One mirror, and what belongs to all:"})
+	for _, c := range append(newOperations(s), newDaemon(s), newCreate(s), newList(s), newDescribe(s), newAlter(s), newPromote(s), newStop(s), newDelete(s)) {
+		c.GroupID = groupMirrors
+		root.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{newRun(s), newVerify(s), newTruncate(s), newLeave(s)} {
+		c.GroupID = groupSingle
+		root.AddCommand(c)
+	}
+	root.AddCommand(newVersion())
 	return root
 }
 
@@ -147,7 +170,7 @@ func flat(err error) []error {
 		}
 		return all
 	}
-	if m, ok := err.(*mirror.Error); ok && m.Op == "new" {
+	if m, ok := err.(*mirror.Error); ok && (m.Op == "new" || m.Op == "check") {
 		return flat(m.Err)
 	}
 	return []error{err}

@@ -11,89 +11,80 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/topics"
 )
 
 // stopFlags are the flags of stop.
-type stopFlags struct {
-	destination      connectionFlags
-	name             string
-	include, exclude []string
-	timeout          time.Duration
-	level            string
-	state            stateFlags
-}
+type stopFlags struct{ operateFlags }
 
 func newStop(s streams) *cobra.Command {
-	f := &stopFlags{destination: connectionFlags{side: "destination"}}
+	f := &stopFlags{operateFlags{operation: operation{name: "stop", done: "stopped", want: coordinator.StateStopped, do: (*mirror.Controller).Stop}}}
 	c := &cobra.Command{
 		Use:   "stop",
-		Short: "Fail over: have a running mirror stop topics",
+		Short: "Fail over: make topics ordinary ones",
 		Long: `Have topics leave the mirror and become ordinary ones, which can be written to: the
-failover. It is the run of the mirror that does it, wherever that is, with --state kafka;
-this command stores there that it is wanted, waits until it is done, and says so. The source
-may be dead. A stopped topic stays stopped, over restarts too, until somebody stores that it
-is mirrored again.
+failover. The source may be dead. This command stores that it is wanted; the daemon does it, or the run of
+the mirror with --state kafka, wherever that is; the command waits until it is done. A stopped topic stays
+stopped, over restarts too, until it is started again. Without --topics everything
+is stopped that the mirror has, and nothing is found any more.
 
-Where no run is alive the wish stays stored, and the next run begins with it. Topics that a
-mirror with --join led, and that nobody is to lead any more, are a matter of leave.
+Where nothing runs the wish stays stored, and what runs next begins with it. Topics that a
+mirror with run --join led, and that nobody is to lead any more, are a matter of leave.
 
-` + connectionHelp + `
-
-Exit codes: 0 all of it is stopped; 1 it is not, or not yet; 2 the command line or a
-configuration file is wrong.`,
+` + topicsHelp + "\n\n" + connectionHelp + "\n\n" + codesHelp,
 		Example: `  # everything that this mirror has
-  kafka-mirrors stop --name a-to-b --destination b:9092
+  kafka-mirrors stop --bootstrap-server b:9092 --mirror a-to-b
 
   # some topics
-  kafka-mirrors stop --name a-to-b --destination b:9092 --topics 'orders.*'`,
+  kafka-mirrors stop --bootstrap-server b:9092 --mirror a-to-b --topics 'orders.*'`,
 		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), s) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.mirror == "" && c.Flags().Changed("destination") {
+				f.mirror = "mirror" // as of a run without a name
+			}
+			return f.operator.bounded(c.Context(), s, f.run, needMirror(f.mirror), f.check())
+		},
 	}
-	f.destination.register(c)
-	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror")
-	registerTopics(c, &f.include, &f.exclude, "stopped")
-	c.Flags().StringVar(&f.state.topic, "state-topic", "", "`name` of the topic that holds the state, as in run")
-	c.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait until all is stopped")
-	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
-	c.Flags().SortFlags = false
-	f.state.state, f.state.peer = inKafka, nowhere
+	f.register(c, f.done)
+	// What the flags were called when only run had mirrors.
+	c.Flags().StringVar(&f.mirror, "name", "", "`name` of the mirror")
+	c.Flags().StringSliceVar(&f.operator.destination.bootstrap, "destination", nil, "as --bootstrap-server")
+	c.Flags().StringVar(&f.operator.destination.file, "destination-config", "", "as --command-config")
+	for _, old := range []string{"name", "destination", "destination-config"} {
+		c.Flags().Lookup(old).Hidden = true
+	}
 	return c
 }
 
-func (f *stopFlags) run(ctx context.Context, s streams) error {
-	logger, err := newLogger(&screen{streams: s}, f.level)
-	reached, reachErr := f.destination.orStandIn(logger)
+// run stops a mirror that is defined, or one of a run, which is only on record.
+func (f *stopFlags) run(ctx context.Context, d *desk) error {
+	err := f.operateFlags.run(ctx, d)
+	if !errors.Is(err, mirror.ErrUnknownMirror) || f.dryRun {
+		return err
+	}
 	include := f.include
 	if len(include) == 0 {
 		include = []string{".*"}
 	}
-	filter, filterErr := topics.NewFilter(include, f.exclude)
-	_, _, stateErr := f.state.places()
-	errs := []error{err, reachErr, filterErr, stateErr}
-	if f.timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout: %v is not above 0", f.timeout))
-	}
-	if err := errors.Join(errs...); err != nil {
+	filter, err := topics.NewFilter(include, f.exclude)
+	if err != nil {
 		return err
 	}
-	kept, err := f.state.open(reached, reached)
+	records, err := d.store.Load(ctx, f.mirror)
 	if err != nil {
-		return failed(err)
+		return err
 	}
-	defer kept.Close()
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	if err := f.stop(ctx, kept.state, filter, s.out); err != nil {
-		return failed(err)
+	if len(records) == 0 {
+		return fmt.Errorf("mirror %q: %w: it is not defined, and no run has stored anything of it", f.mirror, mirror.ErrUnknownMirror)
 	}
-	return nil
+	return f.stop(ctx, d.store, filter, d.out)
 }
 
 // stop stores the wish, and waits for it to be followed.
 func (f *stopFlags) stop(ctx context.Context, store coordinator.Store, filter *topics.Filter, out io.Writer) error {
-	records, err := store.Load(ctx, f.name)
+	records, err := store.Load(ctx, f.mirror)
 	if err != nil {
 		return err
 	}
@@ -104,13 +95,13 @@ func (f *stopFlags) stop(ctx context.Context, store coordinator.Store, filter *t
 		}
 	}
 	if len(parts) == 0 {
-		return fmt.Errorf("nothing of mirror %q is on record that --topics means", f.name)
+		return fmt.Errorf("nothing of mirror %q is on record that --topics means", f.mirror)
 	}
 	var wishes []coordinator.Intent
 	for _, topic := range slices.Sorted(maps.Keys(parts)) {
 		wishes = append(wishes, coordinator.Intent{Topic: topic, Desired: coordinator.WantStopped})
 	}
-	if _, err := store.SaveIntents(ctx, f.name, wishes); err != nil {
+	if _, err := store.SaveIntents(ctx, f.mirror, wishes); err != nil {
 		return err
 	}
 	return f.await(ctx, store, records, parts, out)
@@ -123,7 +114,7 @@ func (f *stopFlags) await(ctx context.Context, store coordinator.Store, records 
 	defer tick.Stop()
 	left := notStopped(records, parts)
 	for told := make(map[string]bool); ; {
-		now, err := store.Load(ctx, f.name)
+		now, err := store.Load(ctx, f.mirror)
 		if err == nil {
 			left = notStopped(now, parts)
 			for _, topic := range slices.Sorted(maps.Keys(parts)) {

@@ -26,7 +26,7 @@ func TestStop(t *testing.T) {
 		t.Helper()
 		says(t, code, append([]string{"stop", "--name", "a-to-b", "--destination", b}, more...), texts...)
 	}
-	stop(exitFailed, []string{`nothing of mirror "a-to-b" is on record`})
+	stop(exitUnknown, []string{`mirror "a-to-b": no such mirror`})
 	c := start(t, 0, "run", "--name", "a-to-b", "--source", a, "--destination", b, "--topics", "orders,audit", "--state", "kafka")
 	consume(t, b, "orders", 0, 40)
 	consume(t, b, "audit", 0, 10)
@@ -75,7 +75,7 @@ func TestStopCannotLook(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		f := &stopFlags{name: "m"}
+		f := &stopFlags{operateFlags{mirror: "m"}}
 		err = f.stop(ctx, store, filter, io.Discard)
 		for _, want := range []string{"orders-0 is MIRRORING", "the wish is stored"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -87,7 +87,7 @@ func TestStopCannotLook(t *testing.T) {
 
 func TestStopFlags(t *testing.T) {
 	code, _, stderr := try(t, "stop", "--timeout", "0s", "--state-topic", "a/b", "--topics", "(")
-	for _, want := range []string{"--destination: is needed", "--timeout: 0s", "--state-topic", "("} {
+	for _, want := range []string{"--bootstrap-server: is needed", "--timeout: 0s", "--state-topic", "("} {
 		if code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, %q is not in:\n%s", code, want, stderr)
 		}

@@ -98,6 +98,9 @@ func (s *settings) keystore() (tls.Certificate, bool) {
 	} else if s.has(private) {
 		s.refuse(private, "and %s exclude each other", location)
 	}
+	if s.elsewhere && isReference(string(secret)) {
+		return tls.Certificate{}, false
+	}
 	cert, err := tls.X509KeyPair(certs, secret)
 	if err != nil {
 		s.refuse(key, "no usable certificate with an unencrypted private key: %w", err)
@@ -124,6 +127,9 @@ func (s *settings) pem(typeKey, location, inline string) (text []byte, key strin
 	if !strings.EqualFold(s.text(typeKey), "PEM") {
 		s.refuse(key, "needs %s=PEM; keystores of Java (JKS, PKCS12) are not read", typeKey)
 		return nil, "", false
+	}
+	if s.elsewhere && (key == location || hasReference(s.raw(key))) {
+		return nil, key, false
 	}
 	if key == inline {
 		return []byte(s.raw(inline)), key, true

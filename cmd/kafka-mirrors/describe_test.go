@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/coordinator"
+)
+
+// sample is a mirror in which most has happened.
+func sample() described {
+	now := at(3600)
+	newest, retry := now.Add(-90*time.Second), now.Add(7*time.Second)
+	partition := func(n int32, state coordinator.State, end, lag int64) mirror.PartitionStatus {
+		return mirror.PartitionStatus{Partition: cluster.Partition{Topic: "orders", Partition: n}, State: state, SourceEnd: end, DestinationEnd: end - lag, Lag: lag}
+	}
+	gone, again, late, stopped := partition(3, coordinator.StateFailed, -1, 0), partition(1, coordinator.StateFailed, 90, 10), partition(0, coordinator.StateMirroring, 120, 20), partition(2, coordinator.StateStopped, -1, 0)
+	gone.Reason, gone.DestinationEnd, gone.Attempts = "source topic is deleted", 50, 1
+	again.Reason, again.Retriable, again.Attempts, again.RetryAt, again.Truncated = "broker\tunreachable", true, 4, &retry, 6
+	late.NewestRecord, late.Skipped = &newest, 5
+	stopped.Position, stopped.DestinationEnd = &cluster.Position{Epoch: 3, Offset: 70}, 71
+	def := coordinator.Definition{Name: "a-to-b", Revision: 4, Source: map[string]string{"bootstrap.servers": "a:9092", "sasl.jaas.config": "secret"},
+		Destination: map[string]string{"gap.fill": "phantoms"}, Config: map[string]string{"retry.max": "1m"}, Include: []string{"ord.*", "none"}, Exclude: []string{"orders.test"},
+		SourceID: "A", DestinationID: "B"}
+	hideSecrets(&def)
+	states := map[coordinator.State]int{coordinator.StateFailed: 2, coordinator.StateMirroring: 1, coordinator.StateStopped: 1}
+	return described{Live: true, Description: mirror.Description{
+		Overview: mirror.Overview{Name: "a-to-b", SourceID: "A", DestinationID: "B", Running: true, Revision: 4, States: states}, Definition: def,
+		Status: mirror.Status{Time: now, Topics: 1, States: states, Health: "failed", Lag: 30, Skipped: 5, Truncated: 6, Missing: []string{"none"},
+			Refused: map[string]string{"orders.x": "too few partitions"}, Worst: []mirror.PartitionStatus{gone, again, late, stopped}},
+	}}
+}
+
+func TestDescribePrints(t *testing.T) {
+	var out strings.Builder
+	d := sample()
+	if err := d.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `Mirror:      a-to-b
+Source:      a:9092, cluster id A
+Destination: cluster id B
+Topics:      ord.*,none
+Excluded:    orders.test
+Settings:    gap.fill=phantoms retry.max=1m source.sasl.jaas.config=(hidden)
+State:       failed, 30 records behind
+Partitions:  1 topic, 2 FAILED, 1 MIRRORING, 1 STOPPED | 5 skipped | 6 truncated
+Note:        orders.x refused: too few partitions
+Note:        none: not at the source
+
+TOPIC   PARTITION  STATE      ATTEMPTS   SOURCE-END  END  LAG  BEHIND  POSITION  SKIPPED  TRUNCATED  REASON
+orders  3          FAILED     not again  -           50   -    -       -         0        0          source topic is deleted
+orders  1          FAILED     4          90          80   10   -       -         0        6          broker unreachable
+orders  0          MIRRORING  -          120         100  20   1m30s   -         5        0          -
+orders  2          STOPPED    -          -           71   -    -       3/70      0        0          -
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	d.keepFailed()
+	if len(d.Status.Worst) != 2 {
+		t.Errorf("failed are %+v", d.Status.Worst)
+	}
+}
+
+// TestJSONKeys: the keys of --json, which scripts rely on, are those that the page for operators
+// lists.
+func TestJSONKeys(t *testing.T) {
+	text, err := json.Marshal(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]any{"": all, "definition.": all["definition"], "status.": all["status"], "status.worst[].": all["status"].(map[string]any)["worst"].([]any)[1]}
+	var got []string
+	for prefix, of := range keys {
+		for key := range of.(map[string]any) {
+			got = append(got, prefix+key)
+		}
+	}
+	for _, key := range []string{"name", "sourceId", "destinationId", "running", "revision", "states", "live", "definition.source", "definition.include", "status.health", "status.lag",
+		"status.worst[].topic", "status.worst[].partition", "status.worst[].state", "status.worst[].reason", "status.worst[].retriable", "status.worst[].attempts",
+		"status.worst[].sourceEnd", "status.worst[].destinationEnd", "status.worst[].lag", "status.worst[].truncated"} {
+		if !slices.Contains(got, key) {
+			t.Errorf("%s is not in %s", key, text)
+		}
+	}
+}
