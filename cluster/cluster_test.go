@@ -67,3 +67,15 @@ func TestOffsetErrorNamesThePlace(t *testing.T) {
 		}
 	}
 }
+
+// TestMembers (C7.5): in every state but those without members a group may not be moved.
+func TestMembers(t *testing.T) {
+	for state, want := range map[GroupState]bool{
+		"Stable": true, "PreparingRebalance": true, "CompletingRebalance": true, "Assigning": true, "Reconciling": true, "NotReady": true,
+		"of a release to come": true, "Empty": false, "Dead": false, "Unknown": false, "": false,
+	} {
+		if got := state.Members(); got != want {
+			t.Errorf("%q: %v", state, got)
+		}
+	}
+}
