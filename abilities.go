@@ -66,19 +66,27 @@ func (m *Mirror) peers(ctx context.Context, ts []task) ([]coordinator.PositionAn
 		return answers, errs
 	}
 	for i := range ts {
-		switch {
-		case err != nil:
+		if err != nil {
 			errs[i] = fmt.Errorf("positions at the source: %w", err)
-		case got[i].Active != "":
-			errs[i] = fmt.Errorf("%w: mirror %q from here to the source has not stopped there", cluster.ErrActive, got[i].Active)
-		default:
+			continue
+		}
+		if errs[i] = barred(got[i], destination); got[i].Active == "" {
 			answers[i] = got[i]
-			if slices.Contains(got[i].Sources, destination) {
-				errs[i] = fmt.Errorf("%w: the source has the topic from %v", cluster.ErrLoop, got[i].Sources)
-			}
 		}
 	}
 	return answers, errs
+}
+
+// barred says why what mirrors the other way have left at the source forbids a mirror to
+// the destination; nil when it does not.
+func barred(a coordinator.PositionAnswer, destination string) error {
+	switch {
+	case a.Active != "":
+		return fmt.Errorf("%w: mirror %q from here to the source has not stopped there", cluster.ErrActive, a.Active)
+	case slices.Contains(a.Sources, destination):
+		return fmt.Errorf("%w: the source has the topic from %v", cluster.ErrLoop, a.Sources)
+	}
+	return nil
 }
 
 // identity gives the ids of both clusters, those pinned at first contact if there

@@ -43,6 +43,10 @@ type Store interface {
 	Watch(ctx context.Context, mirror string) (<-chan []Intent, error)
 }
 
+// InTopic is the ability of a store to say which topic of the mirrors' destination it is
+// kept in.
+type InTopic interface{ StateTopic() string }
+
 // Intent is what an operator wants of one topic.
 type Intent struct {
 	Topic   string  `json:"topic"`

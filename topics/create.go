@@ -22,6 +22,12 @@ type creation struct {
 // records is how many the cluster writes for it.
 func (c creation) records() int { return 1 + int(c.Partitions) + len(c.Configs) }
 
+func newCreation(t cluster.Topic, configs, required []cluster.TopicConfig) creation {
+	n := creation{source: t, NewTopic: cluster.NewTopic{Name: t.Name, Partitions: t.Partitions, ReplicationFactor: -1}}
+	n.Configs, n.own = MirrorConfigs(configs, required)
+	return n
+}
+
 // inRequests cuts creations into what one request takes.
 func inRequests(all []creation) (requests [][]creation) {
 	n := createRecords // none is open
@@ -43,9 +49,7 @@ func (s Syncer) create(ctx context.Context, missing []cluster.Topic, configs []C
 			res.Refused[t.Name] = fmt.Errorf("topic %s: source configs: %w", t.Name, err)
 			continue
 		}
-		n := creation{source: t, NewTopic: cluster.NewTopic{Name: t.Name, Partitions: t.Partitions, ReplicationFactor: -1}}
-		n.Configs, n.own = MirrorConfigs(configs[i].Configs, s.Required)
-		wanted = append(wanted, n)
+		wanted = append(wanted, newCreation(t, configs[i].Configs, s.Required))
 	}
 	for _, some := range inRequests(wanted) {
 		s.createSome(ctx, some, res)

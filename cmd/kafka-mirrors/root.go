@@ -103,7 +103,7 @@ wait for the clean stop.`,
 		c.GroupID = groupMirrors
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newRun(s), newVerify(s), newTruncate(s), newLeave(s)} {
+	for _, c := range []*cobra.Command{newRun(s), newPreflight(s), newVerify(s), newTruncate(s), newLeave(s)} {
 		c.GroupID = groupSingle
 		root.AddCommand(c)
 	}

@@ -54,7 +54,11 @@ const runExamples = `  # two clusters without security
       --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991 --join-listener CLIENT=PLAINTEXT://mirror1:9992`
 
 func newRun(s streams) *cobra.Command {
-	f := &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}}
+	return newRunWith(s, &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}})
+}
+
+// newRunWith is run with its flags in f.
+func newRunWith(s streams, f *runFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Mirror topics until interrupted",

@@ -22,7 +22,7 @@ const (
 // match counts. "public" stands for every package that is not internal, "any"
 // for every package. What is not in the table may not exist.
 var arrows = map[string][]string{
-	".":                   {"acl", "cluster", "coordinator", "fetcher", "internal/epoch", "offsets", "topics"},
+	".":                   {"acl", "cluster", "coordinator", "fetcher", "internal/epoch", "offsets", "preflight", "topics"},
 	"acl":                 {"cluster"},
 	"bench/...":           {"any"},
 	"cluster":             {},
@@ -46,13 +46,14 @@ var arrows = map[string][]string{
 	"internal/zoo":        {"cluster", "internal/batch"},
 	"internal/zoo/live":   {"cluster", "internal/batch", "internal/zoo"},
 	"offsets":             {"cluster"},
+	"preflight":           {"cluster"},
 	"prommirror":          {"public"},
 	"store/...":           {"cluster", "coordinator", "internal/wire"},
 	"store/kafka":         {"cluster", "coordinator", "internal/batch", "internal/wire"},
 	"store/storetest":     {"cluster", "coordinator"},
 	"topics":              {"cluster"},
 	"transport/...": {"acl", "cluster", "fetcher", "internal/batch", "internal/epoch", "internal/lead", "internal/metalog",
-		"internal/wire", "offsets", "topics", "verify"},
+		"internal/wire", "offsets", "preflight", "topics", "verify"},
 
 	"internal/metalog/metalogtest": {"internal/batch", "internal/metalog"},
 

@@ -26,6 +26,15 @@ func (c *Conn) MaxVersion(key int16) int16 {
 	return -1
 }
 
+// Versions are the newest version of each request that the broker offers.
+func (c *Conn) Versions() map[int16]int16 {
+	all := make(map[int16]int16, len(c.versions))
+	for key, r := range c.versions {
+		all[key] = r.max
+	}
+	return all
+}
+
 // MinVersion is the oldest version of a request the broker offers, -1 when it
 // does not offer the request.
 func (c *Conn) MinVersion(key int16) int16 {

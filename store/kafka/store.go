@@ -374,3 +374,8 @@ func (s *Store) Positions(ctx context.Context, source string, partitions []clust
 }
 
 var errPositions = errors.New("positions of mirrors are not known")
+
+var _ coordinator.InTopic = (*Store)(nil)
+
+// StateTopic is the topic that holds the state.
+func (s *Store) StateTopic() string { return s.cfg.Topic }

@@ -32,25 +32,40 @@ const metadataVersion = "metadata.version"
 
 // begin waits for the first image and looks whether we may and can join.
 func (m *Membership) begin(ctx context.Context) error {
+	image, err := m.first(ctx)
+	if err != nil {
+		return err
+	}
+	for _, check := range m.checks(ctx, image) {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first waits for the first image of the metadata log.
+func (m *Membership) first(ctx context.Context) (metalog.Image, error) {
 	bounded, cancel := context.WithTimeout(ctx, m.starting)
 	defer cancel()
 	image, err := m.log.Wait(bounded, func(metalog.Image) bool { return true })
+	if err != nil && ctx.Err() != nil {
+		return image, ctx.Err()
+	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return m.unreachable(ctx)
+		return image, m.unreachable(ctx)
 	}
-	if err := m.checkVersion(image); err != nil {
-		return err
+	return image, nil
+}
+
+// checks say each for itself why the cluster cannot be joined.
+func (m *Membership) checks(ctx context.Context, image metalog.Image) []func() error {
+	return []func() error{
+		func() error { return m.checkVersion(image) },
+		func() error { return checkListeners(image, m.cfg.Listeners, m.cfg.IDs) },
+		func() error { return m.checkPermissions(ctx) },
+		func() error { return m.checkRelay(ctx, image) },
 	}
-	if err := checkListeners(image, m.cfg.Listeners, m.cfg.IDs); err != nil {
-		return err
-	}
-	if err := m.checkPermissions(ctx); err != nil {
-		return err
-	}
-	return m.checkRelay(ctx, image)
 }
 
 // checkVersion refuses clusters that nobody has tried. What brokers can do counts as well

@@ -259,10 +259,10 @@ func (d *Destination) Run(ctx context.Context) error {
 }
 
 // Traits say what the destination can do: all of it.
-func (d *Destination) Traits() fetcher.Traits {
-	return fetcher.Traits{
-		Gaps: true, ControlBatches: true, LogAppendTime: true, KeepsEpochs: true, OldFormats: true, ReadOnly: true, Truncation: fetcher.TruncateExact,
-	}
+func (d *Destination) Traits() fetcher.Traits { return traits }
+
+var traits = fetcher.Traits{
+	Gaps: true, ControlBatches: true, LogAppendTime: true, KeepsEpochs: true, OldFormats: true, ReadOnly: true, Truncation: fetcher.TruncateExact,
 }
 
 // ID is the cluster's id.

@@ -75,7 +75,19 @@ func TestRealSecure(t *testing.T) {
 	k.CreateTopic(t, "open", 1, 1, nil)
 	k.CreateTopic(t, "shut", 1, 1, nil)
 	cfg := Config{IDs: IDs{100, 100}, Identities: new(MemoryIdentities), SASL: segplain.Mechanism{Username: "mirror", Password: "m"}}
+	look := func() string {
+		cfg := cfg
+		cfg.Bootstrap, cfg.Listeners = k.Bootstrap(), []Listener{{"INTERNAL", "127.0.0.1", 1, 2}, {"OTHER", "127.0.0.1", 1, 2}}
+		c, err := NewCandidate(cfg, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(c.Joinable(within(t, time.Minute)))
+	}
 	for _, n := range needed {
+		if why := look(); !strings.Contains(why, "--operation "+n.name) {
+			t.Errorf("a look before %v is allowed: %v", n.name, why)
+		}
 		us := join(t, k, cfg)
 		if err := <-us.done; !errors.Is(err, cluster.ErrAuthorization) || !strings.Contains(err.Error(), "--operation "+n.name) {
 			t.Errorf("before %v is allowed: %v", n.name, err)
@@ -92,6 +104,9 @@ func TestRealSecure(t *testing.T) {
 		case err := <-joined:
 			if err != nil {
 				return err
+			}
+			if why := look(); why != `[listener "OTHER": no broker of the cluster has one of that name]` {
+				t.Errorf("a look when all is allowed: %s", why)
 			}
 			tunnel(t, k, admin, us.Membership)
 			return nil

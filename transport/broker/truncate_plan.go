@@ -28,21 +28,26 @@ type cutPlan struct {
 // inside has the metadata log read while do runs, without being a broker, when it is
 // found that we may and can be one.
 func inside(ctx context.Context, cfg Config, do func(context.Context, *Membership) error) error {
+	return insideBy(ctx, cfg, (*Membership).begin, do)
+}
+
+// insideBy is inside with checks of one's own.
+func insideBy(ctx context.Context, cfg Config, begin func(*Membership, context.Context) error, do func(context.Context, *Membership) error) error {
 	m, err := New(cfg)
 	if err != nil {
 		return err
 	}
 	defer m.brokers.Close()
-	reading, stop := context.WithCancel(ctx)
+	life, stop := context.WithCancel(ctx)
 	var ran error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer stop()
-		ran = m.log.Run(reading)
+		ran = m.log.Run(life)
 	}()
 	defer func() { stop(); <-done }()
-	if err := m.begin(reading); err != nil {
+	if err := begin(m, life); err != nil {
 		stop()
 		<-done
 		if ctx.Err() == nil && ran != nil {

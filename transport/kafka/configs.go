@@ -73,10 +73,15 @@ func overrides(r *kmsg.DescribeConfigsResponseResource, version int16) topics.Co
 
 // AlterTopics changes settings of topics, and leaves those that are not named alone.
 func (c *Cluster) AlterTopics(ctx context.Context, all []topics.Changes) []error {
+	return c.askAlter(ctx, all, false)
+}
+
+// askAlter changes settings, or only asks whether they could be (dry).
+func (c *Cluster) askAlter(ctx context.Context, all []topics.Changes, dry bool) []error {
 	errs := make([]error, len(all))
 	for from := 0; from < len(all); from += configTopics {
 		to := min(from+configTopics, len(all))
-		if err := c.alterTopics(ctx, all[from:to], errs[from:to]); err != nil {
+		if err := c.alterTopics(ctx, all[from:to], errs[from:to], dry); err != nil {
 			for i := range errs[from:to] {
 				errs[from+i] = err
 			}
@@ -85,8 +90,9 @@ func (c *Cluster) AlterTopics(ctx context.Context, all []topics.Changes) []error
 	return errs
 }
 
-func (c *Cluster) alterTopics(ctx context.Context, some []topics.Changes, errs []error) error {
+func (c *Cluster) alterTopics(ctx context.Context, some []topics.Changes, errs []error, dry bool) error {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.ValidateOnly = dry
 	index := make(map[string]int, len(some))
 	for i, t := range some {
 		index[t.Topic], errs[i] = i, errMissing

@@ -42,11 +42,21 @@ func (c *Cluster) CreateTopics(ctx context.Context, wanted []cluster.NewTopic) [
 	if len(wanted) == 0 {
 		return errs
 	}
+	c.askCreate(ctx, wanted, errs, false, nil)
+	c.awaitLeaders(ctx, wanted, errs)
+	return errs
+}
+
+const notController = wire.Code(41)
+
+// askCreate asks the controller to create topics, or only whether it would (dry).
+// answered, where it is not nil, is called for each that is not refused.
+func (c *Cluster) askCreate(ctx context.Context, wanted []cluster.NewTopic, errs []error, dry bool, answered func(i int, t *kmsg.CreateTopicsResponseTopic)) {
 	for try := range leaderTries {
 		if try > 0 && !sleep(ctx, pause(try)) {
 			break
 		}
-		if err := c.createOnce(ctx, wanted, errs); err != nil {
+		if err := c.createRequest(ctx, wanted, errs, dry, answered); err != nil {
 			for i := range errs {
 				errs[i] = err
 			}
@@ -56,18 +66,19 @@ func (c *Cluster) CreateTopics(ctx context.Context, wanted []cluster.NewTopic) [
 			break
 		}
 	}
-	c.awaitLeaders(ctx, wanted, errs)
-	return errs
 }
 
-const notController = wire.Code(41)
-
 func (c *Cluster) createOnce(ctx context.Context, wanted []cluster.NewTopic, errs []error) error {
+	return c.createRequest(ctx, wanted, errs, false, nil)
+}
+
+func (c *Cluster) createRequest(ctx context.Context, wanted []cluster.NewTopic, errs []error, dry bool, answered func(i int, t *kmsg.CreateTopicsResponseTopic)) error {
 	conn, err := c.client.Controller(ctx)
 	if err != nil {
 		return err
 	}
 	req := kmsg.NewPtrCreateTopicsRequest()
+	req.ValidateOnly = dry
 	req.TimeoutMillis = int32((c.cfg.RequestTimeout - c.cfg.RequestTimeout/4).Milliseconds())
 	index := make(map[string]int, len(wanted))
 	for i, w := range wanted {
@@ -88,13 +99,19 @@ func (c *Cluster) createOnce(ctx context.Context, wanted []cluster.NewTopic, err
 	if err != nil {
 		return err
 	}
-	for _, t := range answer.(*kmsg.CreateTopicsResponse).Topics {
+	topics := answer.(*kmsg.CreateTopicsResponse).Topics
+	for k := range topics {
+		t := &topics[k]
 		i, ok := index[t.Topic]
 		if !ok {
 			continue
 		}
 		if errs[i] = saying(t.ErrorCode, t.ErrorMessage); errs[i] != nil {
 			errs[i] = fmt.Errorf("topic %s: %w", t.Topic, errs[i])
+			continue
+		}
+		if answered != nil {
+			answered(i, t)
 		}
 	}
 	return nil

@@ -40,6 +40,7 @@ const (
 	CallDeleteACLs     Call = "DeleteACLs"
 	CallRebuild        Call = "Rebuild"
 	CallDescribe       Call = "Describe"
+	CallInspect        Call = "Inspect"
 	CallID             Call = "ID"
 )
 
