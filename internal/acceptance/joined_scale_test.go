@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/batch"
+	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
 // failoverBar is how long a failover may take until the last partition is written to. A
@@ -73,4 +75,32 @@ func TestJoinedFailoverOfMany(t *testing.T) {
 	}
 	m.end()
 	us.away()
+	if long() {
+		t.Logf("what of it is the cluster's own: with other leaders elected, without us, all are written to after %v", ownElection(t, dst, cl, records))
+	}
+}
+
+// ownElection has the next replica of each partition lead, as an operator would, and writes to all.
+func ownElection(t *testing.T, dst *kafkatest.Cluster, cl *kgo.Client, records []*kgo.Record) time.Duration {
+	t.Helper()
+	topics := make(map[string]struct{})
+	var again []*kgo.Record
+	for _, r := range records {
+		topics[r.Topic] = struct{}{}
+		again = append(again, &kgo.Record{Topic: r.Topic, Partition: r.Partition, Value: r.Value})
+	}
+	began := time.Now()
+	for topic := range topics {
+		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error {
+			m, err := metadataOf(ctx, cl, topic)
+			if err == nil {
+				err = rotate(ctx, cl, m)
+			}
+			return err
+		})
+	}
+	if err := cl.ProduceSync(timeout(t, time.Minute), again...).FirstErr(); err != nil {
+		t.Error(err)
+	}
+	return time.Since(began)
 }

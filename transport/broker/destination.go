@@ -129,6 +129,7 @@ type Destination struct {
 	control *control
 	own     *ownTopics
 	answers answers
+	bounds  askers
 	scans   chan struct{} // taken by those that read logs of replicas
 	guard   *guard
 	wishes  *epochWishes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -55,9 +56,15 @@ func (d *Destination) scanOnce(ctx context.Context, name cluster.Partition, id m
 	out := scanned{start: -1, end: -1}
 	var errs []error
 	replicas := living(image, d.m.party().reals(p.Replicas))
-	for _, replica := range replicas {
-		start, end, err := d.ends(ctx, replica, name)
-		if err != nil {
+	logs := make([]bounds, len(replicas))
+	var asking sync.WaitGroup
+	for n, replica := range replicas {
+		asking.Go(func() { logs[n].start, logs[n].end, logs[n].err = d.ends(ctx, replica, name) })
+	}
+	asking.Wait()
+	for n, replica := range replicas {
+		start, end := logs[n].start, logs[n].end
+		if err := logs[n].err; err != nil {
 			errs = append(errs, fmt.Errorf("replica %d: %w", replica, err))
 			continue
 		}
@@ -133,39 +140,6 @@ func historyOf(start int64, last glimpse, read func(offset int64) (glimpse, erro
 		err = errNothing
 	}
 	return nil, err
-}
-
-// ends asks a replica where its log begins and ends: the debugging consumer (replica
-// id -2) may ask those that do not lead, and is told the log end.
-func (d *Destination) ends(ctx context.Context, replica int32, name cluster.Partition) (start, end int64, err error) {
-	conn, err := d.m.brokers.Conn(ctx, replica, "scan")
-	if err != nil {
-		return 0, 0, err
-	}
-	ask := func(timestamp int64) (int64, error) {
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.ReplicaID = -2
-		topic := kmsg.NewListOffsetsRequestTopic()
-		topic.Topic = name.Topic
-		part := kmsg.NewListOffsetsRequestTopicPartition()
-		part.Partition, part.Timestamp, part.CurrentLeaderEpoch = name.Partition, timestamp, -1
-		topic.Partitions = append(topic.Partitions, part)
-		req.Topics = append(req.Topics, topic)
-		resp, err := conn.Do(ctx, req)
-		if err != nil {
-			return 0, err
-		}
-		for _, t := range resp.(*kmsg.ListOffsetsResponse).Topics {
-			for _, p := range t.Partitions {
-				return p.Offset, wire.CodeError(p.ErrorCode)
-			}
-		}
-		return 0, errNothing
-	}
-	if start, err = ask(-2); err == nil {
-		end, err = ask(-1)
-	}
-	return start, end, err
 }
 
 // glimpse reads a batch from a replica, as consumers do.
