@@ -29,14 +29,20 @@ func Preflight(ctx context.Context, name string, source Source, destination Dest
 	if err != nil {
 		return nil, err
 	}
-	s := &survey{Mirror: m, facts: preflight.Facts{Mirror: name}}
+	return m.preflight(ctx)
+}
+
+// preflight is Preflight of a mirror that does not run.
+func (m *Mirror) preflight(ctx context.Context) (*preflight.Report, error) {
+	s := &survey{Mirror: m, facts: preflight.Facts{Mirror: m.name}}
+	s.facts.Source.Pinned, s.facts.Destination.Pinned = m.catalog.pin("", "")
 	s.plan()
 	s.contact(ctx)
 	s.choose()
 	s.look(ctx)
 	s.rehearse(ctx)
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: "preflight", Mirror: name, Offset: -1, Err: err}
+		return nil, m.fault("preflight", err)
 	}
 	return preflight.Judge(s.facts), nil
 }

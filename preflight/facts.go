@@ -41,8 +41,9 @@ type Plan struct {
 
 // Cluster is one side.
 type Cluster struct {
-	ID  string
-	Err error // nothing at all can be asked
+	ID     string
+	Pinned string // the id that the mirror has on record; empty when there is none
+	Err    error  // nothing at all can be asked
 	// Inspection is nil where the kind of cluster has none to give, or Err says why.
 	*Inspection
 	// Groups are those that the mirror copies; GroupsErr says why they are not (all) known.

@@ -44,6 +44,10 @@ func (j *judge) side(s Side) *Cluster {
 func (j *judge) clusters() {
 	for _, s := range []Side{Source, Destination} {
 		c := j.side(s)
+		if c.Pinned != "" && c.ID != "" && c.ID != c.Pinned {
+			j.add(Finding{Severity: Blocks, Code: "cluster-replaced", Cluster: s, What: fmt.Sprintf("cluster %s answers, and the mirror has %s on record", c.ID, c.Pinned),
+				Why: "nothing of another cluster is taken for the one that was mirrored", Do: "give the addresses of the cluster on record, or make another mirror"})
+		}
 		switch {
 		case c.Err != nil && c.Inspection == nil:
 			j.add(Finding{Severity: Blocks, Code: "unreachable", Cluster: s, What: fmt.Sprintf("the cluster cannot be asked: %v", c.Err),

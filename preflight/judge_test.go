@@ -74,6 +74,8 @@ func TestJudge(t *testing.T) {
 		}, []string{"blocks broker-unreachable destination, broker 2 at inner:9092: the advertised address cannot be used: no such host"}},
 		{"one cluster", func(f *Facts) { f.Destination.ID = "A" },
 			[]string{"blocks same-cluster both clusters: source and destination are one cluster, A"}},
+		{"another cluster", func(f *Facts) { f.Source.Pinned, f.Destination.Pinned = "C", "B" },
+			[]string{"blocks cluster-replaced source: cluster A answers, and the mirror has C on record"}},
 		{"old clusters", func(f *Facts) {
 			f.Source.Brokers[0].Versions = map[int16]int16{fetchKey: 10, offsetsForLeader: 2}
 			f.Destination.Brokers[0].Versions = map[int16]int16{fetchKey: 10, produceKey: 7, createTopicsKey: 3}

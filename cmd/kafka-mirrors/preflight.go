@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,19 +21,25 @@ const preflightExamples = `  # before the first run: the same flags, another wor
 
   # for a program: what blocks
   kafka-mirrors preflight --source a:9092 --destination b:9092 --topics 'orders.*' --json |
-      jq -r '.findings[] | select(.severity == "blocks") | .what'`
+      jq -r '.findings[] | select(.severity == "blocks") | .what'
+
+  # a mirror that was made with create, before it is started
+  kafka-mirrors preflight --bootstrap-server b:9092 --mirror dr`
 
 // newPreflight has the flags of run: what is checked is what would run.
 func newPreflight(s streams) *cobra.Command {
 	f := &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}}
+	defined := &definedFlags{operator: operatorFlags{destination: connectionFlags{side: "destination", kafkas: true}, timeout: time.Minute}}
 	var asJSON bool
 	c := newRunWith(s, f)
 	c.Use, c.Short, c.Example = "preflight", "Say what would go wrong if a mirror were run", preflightExamples
 	c.Long = `Look at both clusters, before anything runs, for what would go wrong later, and print one
 report: brokers that cannot be reached at the addresses they advertise, versions, missing
 permissions one by one, topics that are in the way, limits of size, time and retention that
-differ, replicas, what --join needs. It takes the flags of run, and only asks: nothing is
-changed on either cluster. A cluster that does not answer is a finding, and the rest goes on.
+differ, replicas, what --join needs. It takes the flags of run, or with --mirror and
+--bootstrap-server looks at a mirror that is defined in the state topic, as the daemon would
+run it. It only asks: nothing is changed on either cluster. A cluster that does not answer is
+a finding, and the rest goes on.
 
 A finding BLOCKS (what it concerns is not mirrored, or stops for certain), LOSES (something
 is not brought over, or is gone earlier than at the source) or WARNS (it may stop later, or
@@ -41,16 +48,57 @@ could not be checked). docs/preflight.md lists them all, and describes --json.
 Topics that a user may not describe are not seen by him: they are missing from the count.
 
 Exit codes: 0 nothing blocks; 1 something does, or the check itself could not be made; 2
-the command line or a configuration file is wrong.`
+the command line or a configuration file is wrong; with --mirror also 5, there is no such
+mirror, and 8, the state topic cannot be reached.`
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	defined.register(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		report, err := f.preflight(c.Context(), s)
+		look := f.preflight
+		if defined.mirror != "" {
+			defined.operator.topic, defined.operator.level = f.state.topic, f.level
+			look = defined.preflight
+		} else if c.Flags().Changed("bootstrap-server") || c.Flags().Changed("command-config") || c.Flags().Changed("secrets") {
+			return errors.New("--bootstrap-server, --command-config and --secrets: go with --mirror, which is needed")
+		}
+		report, err := look(c.Context(), s)
 		if err != nil {
 			return err
 		}
 		return tellReport(s, report, asJSON)
 	}
 	return c
+}
+
+// definedFlags are those for a mirror that is defined.
+type definedFlags struct {
+	operator operatorFlags
+	mirror   string
+	secrets  []string
+}
+
+func (f *definedFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.mirror, "mirror", "", "`name` of a mirror that is defined in the state topic, instead of the flags of run")
+	f.operator.destination.register(c)
+	c.Flags().StringSliceVar(&f.secrets, "secrets", nil, "`folders` whose files references of definitions may name (default: any)")
+	for _, flag := range []string{"source", "source-config", "destination", "destination-config", "topics", "exclude", "name", "state", "peer-state", "join"} {
+		c.MarkFlagsMutuallyExclusive("mirror", flag)
+	}
+}
+
+// preflight looks at a mirror as the daemon would run it.
+func (f *definedFlags) preflight(ctx context.Context, s streams) (*preflight.Report, error) {
+	d, err := f.operator.open(s)
+	if err != nil {
+		return nil, err
+	}
+	defer d.store.Close()
+	o := ends{reached: d.reached, topic: f.operator.topic, secrets: resolver{f.secrets}}
+	c, err := mirror.NewController(d.store, o.open, &mirror.ControllerOptions{Mirrors: mirror.Options{Logger: d.reached.Logger}, Logger: d.reached.Logger, Peers: o.peers})
+	if err != nil {
+		return nil, coded(err)
+	}
+	report, err := c.Preflight(ctx, f.mirror)
+	return report, spoken(err)
 }
 
 func tellReport(s streams, r *preflight.Report, asJSON bool) error {

@@ -69,3 +69,13 @@ func kfakeTopics(t *testing.T, address string) (names []string) {
 	}
 	return names
 }
+
+// TestPreflightDefined: a mirror in the state topic is looked at as the daemon would run it.
+func TestPreflightDefined(t *testing.T) {
+	s := newService(t, "orders")
+	s.says(exitUnknown, "preflight --mirror a-to-b", "no such mirror")
+	s.says(exitOK, "create --mirror a-to-b --mirror-config "+s.file)
+	s.says(exitOK, "preflight --mirror a-to-b", "mirror       a-to-b, 0 topics\n", "no topic that this user sees matches", "ready: ")
+	s.says(exitUsage, "preflight --mirror a-to-b --topics x", "[mirror topics]")
+	s.says(exitUsage, "preflight", "go with --mirror")
+}
