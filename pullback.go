@@ -10,7 +10,8 @@ import (
 )
 
 // pullBack commits the offset of the cut for groups that have committed one behind it: what
-// they have read there is gone, and what comes there instead they have not read. Groups
+// they have read there is gone, and what comes there instead they have not read. A share group
+// whose acknowledgements are scattered, maybe behind the cut, begins anew where it starts. Groups
 // with members are left alone (I11). The tasks that are left are those in which it is done.
 func (m *Mirror) pullBack(ctx context.Context, ts []task) (done []task) {
 	if m.opts.NoGroups {
@@ -29,10 +30,10 @@ func (m *Mirror) pullBack(ctx context.Context, ts []task) (done []task) {
 		}
 		err := errs[p.Topic]
 		for _, o := range of[p.Topic][p] {
-			if o.Offset <= t.rec.Cut {
+			if o.Offset <= t.rec.Cut && !o.Scattered {
 				continue
 			}
-			again := m.destination.Commit(ctx, o.Group, []cluster.Committed{{Partition: p, Offset: t.rec.Cut, Metadata: o.Metadata}})
+			again := m.place(ctx, p, o, min(o.Offset, t.rec.Cut))
 			if again != nil && !errors.Is(again, cluster.ErrRefused) {
 				err = errors.Join(err, fmt.Errorf("group %s: %w", o.Group, again))
 			}

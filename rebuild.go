@@ -49,40 +49,6 @@ func (m *Mirror) partByRebuild(ctx context.Context, t task, a found) {
 	})
 }
 
-// committedOn gives what groups have committed on a topic of the destination.
-func (m *Mirror) committedOn(ctx context.Context, topic string) (map[cluster.Partition][]cluster.GroupOffset, error) {
-	groups, err := m.destination.Groups(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, g := range groups {
-		if g.Type != "share" {
-			names = append(names, g.Name)
-		}
-	}
-	slices.Sort(names)
-	out := map[cluster.Partition][]cluster.GroupOffset{}
-	if len(names) == 0 {
-		return out, nil
-	}
-	answers, err := m.destination.Committed(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	for i, name := range names {
-		if err := answers[i].Err; err != nil {
-			return nil, fmt.Errorf("group %s: %w", name, err)
-		}
-		for _, c := range answers[i].Offsets {
-			if c.Partition.Topic == topic && c.Offset >= 0 {
-				out[c.Partition] = append(out[c.Partition], cluster.GroupOffset{Group: name, Offset: c.Offset, Metadata: c.Metadata})
-			}
-		}
-	}
-	return out, nil
-}
-
 // wholeTopic is what a rebuild is under way for.
 func wholeTopic(name string) cluster.Partition { return cluster.Partition{Topic: name, Partition: -1} }
 

@@ -51,6 +51,10 @@ func newSite(t *testing.T) *site {
 	}
 	s.check(there.Stop(context.Background(), "billed"))
 	end()
+	for i, p := range billed { // of these the other site knows nothing
+		s.check(s.lost.CommitAs("sharing", cluster.Committed{Partition: p, Offset: []int64{3, 2, 5}[i]}))
+	}
+	s.lost.SetGroupType("sharing", "share")
 	s.write(s.took, "four", "five", "six")
 	_, was, err := s.lost.Describe(context.Background(), "billed")
 	s.was = was
@@ -122,16 +126,18 @@ func (s *site) whole(m *mirror.Mirror) {
 		if span := (cluster.Span{From: 3, To: 5}); s.tails[p] != span {
 			s.t.Errorf("%v: saved %v, lost was %v", p, s.tails[p], span)
 		}
-		have, err := s.lost.Committed(context.Background(), []string{"idle"})
+		have, err := s.lost.Committed(context.Background(), []string{"idle", "sharing"})
 		s.check(err)
-		at := int64(-1)
-		for _, o := range have[0].Offsets {
-			if o.Partition == p {
-				at = o.Offset
+		for n, a := range have {
+			at := int64(-1)
+			for _, o := range a.Offsets {
+				if o.Partition == p {
+					at = o.Offset
+				}
 			}
-		}
-		if want := []int64{3, 2, 3}[i]; at != want {
-			s.t.Errorf("%v: the group is at %d, want %d", p, at, want)
+			if want := []int64{3, 2, 3}[i]; at != want {
+				s.t.Errorf("%v: group %d is at %d, want %d", p, n, at, want)
+			}
 		}
 	}
 }

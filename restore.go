@@ -136,7 +136,7 @@ func (m *Mirror) restoreOne(ctx context.Context, rec coordinator.Record, upTo in
 		if o.Offset > upTo {
 			continue
 		}
-		have, err := m.destination.Committed(ctx, []string{o.Group})
+		have, err := m.standing(ctx, o.Share, []string{o.Group})
 		if err == nil {
 			err = have[0].Err
 		}
@@ -144,7 +144,7 @@ func (m *Mirror) restoreOne(ctx context.Context, rec coordinator.Record, upTo in
 			continue
 		}
 		if err == nil {
-			err = m.destination.Commit(ctx, o.Group, []cluster.Committed{{Partition: rec.Partition, Offset: o.Offset, Metadata: o.Metadata}})
+			err = m.place(ctx, rec.Partition, o, o.Offset)
 		}
 		if err != nil && !errors.Is(err, cluster.ErrRefused) {
 			errs = append(errs, fmt.Errorf("group %s: %w", o.Group, err))

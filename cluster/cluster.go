@@ -164,11 +164,14 @@ type Committed struct {
 	Scattered bool
 }
 
-// GroupOffset is one group's committed offset on a partition that is known.
+// GroupOffset is one group's committed offset on a partition that is known, or where a share group starts.
 type GroupOffset struct {
 	Group    string `json:"group"`
 	Offset   int64  `json:"offset"`
 	Metadata string `json:"metadata,omitempty"`
+	Share    bool   `json:"share,omitempty"`
+	// Scattered is Committed.Scattered.
+	Scattered bool `json:"scattered,omitempty"`
 }
 
 // Span is a half-open range of offsets, [From, To).
