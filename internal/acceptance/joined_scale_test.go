@@ -25,10 +25,19 @@ func TestJoinedFailoverOfMany(t *testing.T) {
 	const each = 50
 	dst := joinable(t, joinedVersions[0])
 	logs := make(map[cluster.Partition][][]byte)
+	now := time.Now().UnixMilli()
+	recent := func(base int64, change func(s *batch.Spec)) []byte {
+		return one(base, 5, func(s *batch.Spec) {
+			for i := range s.Records { // behind old ones every broker begins a new segment with the first record
+				s.Records[i].Timestamp = now + base + int64(i)
+			}
+			change(s)
+		})
+	}
 	for n := range sized(50, 1000) {
-		log := [][]byte{one(0, 5, nil), one(5, 5, func(s *batch.Spec) { s.Producer = &batch.Producer{ID: 4} })}
+		log := [][]byte{recent(0, func(*batch.Spec) {}), recent(5, func(s *batch.Spec) { s.Producer = &batch.Producer{ID: 4} })}
 		if n%10 == 0 {
-			log = append(log, one(10, 5, func(s *batch.Spec) {
+			log = append(log, recent(10, func(s *batch.Spec) {
 				s.Producer, s.Attributes = &batch.Producer{ID: int64(5 + n)}, batch.AttrTransactional
 			}))
 		}
