@@ -106,7 +106,7 @@ func (m *Mirror) fetchAll(ctx context.Context, ts []task) {
 		board := m.boards.get(t.rec.Partition)
 		known := board.LogEnd.Load()
 		_, anew := m.anew(t.rec.Partition, e.TopicID)
-		if anew || known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && e.LogEnd > e.LogStart {
+		if anew || known >= 0 && e.LogEnd > known || known < 0 && !e.Ours && !e.Inherited && e.LogEnd > e.LogStart {
 			strangers = append(strangers, t)
 			continue
 		}

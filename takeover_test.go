@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/internal/batch"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/transport/kafka"
 )
 
 // noticed has the mirror's destination look at the log once: that another worker
@@ -114,5 +116,47 @@ func TestTakeOverIsCompared(t *testing.T) {
 	wantIs(t, s.Err, mirror.ErrDiverged)
 	if got := p.b.PartitionInfo("orders", 0).HighWatermark; got != 20 {
 		t.Errorf("destination ends at %d, want 20", got)
+	}
+}
+
+// handed is a destination whose logs come straight from another worker, or so it says.
+type handed struct {
+	*kafka.Cluster
+	straight bool
+	reads    atomic.Int32
+}
+
+func (h *handed) Ends(ctx context.Context, s []fetcher.Stretch) ([]fetcher.End, error) {
+	ends, err := h.Cluster.Ends(ctx, s)
+	for i := range ends {
+		ends[i].Ours, ends[i].Inherited = false, h.straight
+	}
+	return ends, err
+}
+
+func (h *handed) Read(ctx context.Context, p cluster.Partition, offset int64, maxBytes int32) ([]byte, error) {
+	h.reads.Add(1)
+	return h.Cluster.Read(ctx, p, offset, maxBytes)
+}
+
+// TestInheritedIsNotCompared: a worker goes on with a log that comes straight from another one,
+// by what is on record, and reads none of it. Any other one is compared before.
+func TestInheritedIsNotCompared(t *testing.T) {
+	for _, straight := range []bool{true, false} {
+		p := newPair(t, 1, "orders")
+		write(t, p.a, "orders", 0, 10)
+		o := quick("orders")
+		o.Store = coordinator.NewMemory()
+		first := run(t, p, o)
+		mirrored(t, first, map[cluster.Partition]int64{orders: 9})
+		first.stop(t)
+		write(t, p.a, "orders", 0, 10)
+		d := &handed{Cluster: connect(t, p.b, p.net), straight: straight}
+		next := start(t, newMirror(t, connect(t, p.a, p.net), d, o))
+		mirrored(t, next, map[cluster.Partition]int64{orders: 19})
+		if read := d.reads.Load() > 0; read == straight {
+			t.Errorf("straight from another: %v, its log was read: %v", straight, read)
+		}
+		equal(t, p.source, p.destination, orders)
 	}
 }

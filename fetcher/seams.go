@@ -257,6 +257,9 @@ type End struct {
 	// destination that cannot tell leaves it false: then what was appended without an
 	// answer is compared with the source before copying goes on.
 	Ours bool
+	// Inherited: the log came straight from another worker of the same mirror, whose records
+	// are on the mirror's record, and nobody has appended since. It goes on without a comparison.
+	Inherited bool
 	// RoundTrip is how long the way to the leader is, zero when that is not known.
 	// On long ways more is handed over before answers come.
 	RoundTrip time.Duration

@@ -3,6 +3,7 @@ package acceptance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -25,8 +26,13 @@ import (
 type pulse struct {
 	mu   sync.Mutex
 	last map[cluster.Partition]time.Time
-	most time.Duration
+	most map[cluster.Partition]gap
 }
+
+// gap is a time without a record.
+type gap struct{ from, to time.Time }
+
+func (g gap) length() time.Duration { return g.to.Sub(g.from) }
 
 func (p *pulse) beat(of cluster.Partition) {
 	p.mu.Lock()
@@ -35,8 +41,11 @@ func (p *pulse) beat(of cluster.Partition) {
 	if p.last == nil {
 		p.last = make(map[cluster.Partition]time.Time)
 	}
-	if last, ok := p.last[of]; ok {
-		p.most = max(p.most, now.Sub(last))
+	if last, ok := p.last[of]; ok && now.Sub(last) > p.most[of].length() {
+		if p.most == nil {
+			p.most = make(map[cluster.Partition]gap)
+		}
+		p.most[of] = gap{last, now}
 	}
 	p.last[of] = now
 }
@@ -45,16 +54,23 @@ func (p *pulse) beat(of cluster.Partition) {
 func (p *pulse) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.most = 0
+	p.most = nil
+}
+
+// gaps are the longest of each partition since begin.
+func (p *pulse) gaps() map[cluster.Partition]gap {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.most)
 }
 
 // longest is how long anything stood still since begin, or still stands.
 func (p *pulse) longest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	most := p.most
-	for _, last := range p.last {
-		most = max(most, time.Since(last))
+	most := time.Duration(0)
+	for of, last := range p.last {
+		most = max(most, p.most[of].length(), time.Since(last))
 	}
 	return most.Round(10 * time.Millisecond)
 }

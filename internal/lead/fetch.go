@@ -161,7 +161,7 @@ func (p *Partition) across(offset int64) int64 {
 
 // gather ends the gathering when enough is known of the followers.
 func (p *Partition) gather() {
-	if p.phase != Gathering || !gathered(p.followers, p.need(), p.then()) {
+	if p.phase != Gathering || !gathered(p.followers, p.need(), p.now.Add(-min(p.idle, GatherFor))) {
 		return
 	}
 	if !p.found && !p.proven && disputed(p.followers, p.start) {
@@ -170,6 +170,10 @@ func (p *Partition) gather() {
 	p.phase, p.changed = Leading, true
 	if !p.found {
 		p.found = true
+		if p.startless {
+			p.start = max(p.start, earliest(p.followers))
+			p.high = max(p.high, p.start)
+		}
 		p.end, p.history = longest(p.followers, p.history)
 		p.end = max(p.end, p.start)
 		if latest, ok := p.history.Latest(); ok && !p.proven {
@@ -180,6 +184,17 @@ func (p *Partition) gather() {
 		p.window.low = p.end
 		p.oblige()
 	}
+}
+
+// earliest is the least log start of the followers that are known, 0 when none is.
+func earliest(followers []follower) int64 {
+	least := int64(-1)
+	for i := range followers {
+		if f := &followers[i]; f.counts() >= 0 && (least < 0 || f.logStart < least) {
+			least = f.logStart
+		}
+	}
+	return max(least, 0)
 }
 
 // disputed reports whether followers end in different epochs.

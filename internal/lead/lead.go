@@ -18,6 +18,9 @@ import (
 // EpochStart is a leader epoch and the first offset that has it.
 type EpochStart = epoch.Start
 
+// StartUnknown is a log start that is not known before the followers have said theirs.
+const StartUnknown int64 = -1
+
 // OpenTxn is a transaction without a marker yet.
 type OpenTxn struct {
 	Producer int64
@@ -40,7 +43,7 @@ type Config struct {
 	// Proven: History is all there is, even when it is empty. An empty one that is not
 	// proven has the followers believed as long as they agree (State.Disputed).
 	Proven   bool
-	LogStart int64
+	LogStart int64 // StartUnknown: where the followers say that it is
 	// HighWatermark is the last one known; followers are told no lower one.
 	HighWatermark int64
 	// Owed are cuts that a follower has not made yet, by replica id, as they are stored
@@ -114,6 +117,11 @@ type Holder struct {
 	Replica int32
 	End     int64
 }
+
+// GatherFor is how long a follower may take to say how far it is once enough others have to know
+// of every record that a quorum holds. It may be dead without the cluster knowing yet. What it
+// has that they lack it cuts when it comes after all, and is given again.
+const GatherFor = 500 * time.Millisecond
 
 // Phase is how far leading has come.
 type Phase int

@@ -37,6 +37,7 @@ type Partition struct {
 	ceiling   int32
 	history   epoch.History
 	start     int64        // of the log; at most high
+	startless bool         // start is not known until the log end is found
 	trimTo    int64        // where the log start is to move when the high watermark lets it
 	high      int64        // the high watermark: only a cut takes it back
 	end       int64        // offset of the next append
@@ -67,7 +68,8 @@ func New(c Config) *Partition {
 		topic: c.Topic, partition: c.Partition, limit: c.Window, stamp: c.Stamp, idle: cmp.Or(c.Idle, 2*time.Second),
 		epoch: c.Epoch, quorum: c.Quorum, history: epoch.History(slices.Clone(c.History)),
 		proven:  c.Proven || len(c.History) > 0,
-		ceiling: -1, start: c.LogStart, trimTo: c.LogStart, high: max(c.HighWatermark, c.LogStart), open: newTransactions(c.Open),
+		ceiling: -1, start: max(c.LogStart, 0), trimTo: max(c.LogStart, 0), high: max(c.HighWatermark, c.LogStart, 0), open: newTransactions(c.Open),
+		startless: c.LogStart < 0,
 	}
 	for _, id := range c.Followers {
 		p.followers = append(p.followers, newFollower(id))

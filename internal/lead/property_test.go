@@ -78,6 +78,11 @@ func (w *world) begin() {
 	w.config.Epoch, w.config.History, w.config.LogStart, w.config.Proven = w.epoch, w.history, w.truth.start, true
 	if !w.strangers && w.dice.IntN(3) == 0 {
 		w.config.History, w.config.Proven = nil, false
+		// An empty log begins where its owner says, and so does one that is being trimmed.
+		trimmed := !slices.ContainsFunc(w.brokers, func(b *broker) bool { return b.start < w.truth.start })
+		if trimmed && len(w.truth.batches) > 0 && w.dice.IntN(2) == 0 {
+			w.config.LogStart = StartUnknown
+		}
 	}
 	w.p = New(w.config)
 }
@@ -294,7 +299,10 @@ func (w *world) restart() {
 	}
 	w.p.Close(errors.New("restart"))
 	for _, f := range before.Followers {
-		if at, ok := w.owed[f.Replica]; f.Owes >= 0 && (!ok || f.Owes < at) {
+		switch at, ok := w.owed[f.Replica]; {
+		case f.Owes < 0: // what is made is forgotten where it was stored
+			delete(w.owed, f.Replica)
+		case !ok || f.Owes < at:
 			w.owed[f.Replica] = f.Owes
 		}
 	}

@@ -141,6 +141,7 @@ type Destination struct {
 	lifts   *lifts
 
 	mu   sync.Mutex
+	seen metalog.Image // taken in last
 	held map[cluster.Partition]*holding
 	led  map[metalog.PartitionID]*holding // those that have a lead.Partition
 }

@@ -318,6 +318,6 @@ func (h *holding) begin(s fetcher.Stretch, e *fetcher.End) {
 		e.Stopped = true
 		return
 	}
-	e.Ours = now.acted
+	e.Ours, e.Inherited = now.acted, h.inherited
 	now.begun = true
 }

@@ -166,6 +166,9 @@ func (d *Destination) EpochEnds(ctx context.Context, queries []fetcher.EpochQuer
 			out[i].Err = fmt.Errorf("%v: %w: replicas have not said how far they are", q.Partition, cluster.ErrUnavailable)
 			continue
 		}
+		if h := d.known(q.Partition); h != nil {
+			h.learned(ctx)
+		}
 		out[i].EpochEnd = led.EpochEnd(q.Epoch)
 	}
 	if len(ask) == 0 {

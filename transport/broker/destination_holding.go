@@ -15,18 +15,22 @@ import (
 type holding struct {
 	name cluster.Partition
 
-	mu       sync.Mutex
-	id       metalog.PartitionID
-	led      *lead.Partition // nil: we do not lead, or not yet
-	opening  bool            // its log is being looked into
-	fresh    bool            // it is being created by us: its log is empty
-	ours     bool            // opened in this process as it was created
-	refilled bool            // a replica got records from the source, which was told of
-	stretch  stretch
-	stamp    stamping
-	pending  int           // appends that are not answered
-	idle     chan struct{} // closed when pending is 0, made by who waits
-	fenced   fenced
+	mu      sync.Mutex
+	id      metalog.PartitionID
+	led     *lead.Partition // nil: we do not lead, or not yet
+	opening bool            // its log is being looked into
+	fresh   bool            // it is being created by us: its log is empty
+	ours    bool            // opened in this process as it was created
+	// inherited: it came straight from another of our group. Which leader epochs are in its log
+	// is looked for while it is led, until learning is closed.
+	inherited bool
+	learning  chan struct{}
+	refilled  bool // a replica got records from the source, which was told of
+	stretch   stretch
+	stamp     stamping
+	pending   int           // appends that are not answered
+	idle      chan struct{} // closed when pending is 0, made by who waits
+	fenced    fenced
 }
 
 // stretch is an uninterrupted run of mirroring, as far as this process knows.

@@ -31,6 +31,9 @@ func (d *Destination) keepStep(ctx context.Context) error {
 		if image.Version > 0 && self >= 0 {
 			version = image.Version
 			d.step(ctx, &opening, image, delta)
+			d.mu.Lock()
+			d.seen = image
+			d.mu.Unlock()
 			if ids := d.strange(image, delta); len(ids) > 0 {
 				opening.Go(func() {
 					_ = d.recall(ctx)
@@ -151,6 +154,9 @@ func (d *Destination) look(ctx context.Context, opening *sync.WaitGroup, image m
 		led, is := h.led, h.id
 		open := led == nil && !h.opening
 		h.opening = h.opening || open
+		if open {
+			h.inherited = d.inherited(id, p)
+		}
 		h.mu.Unlock()
 		switch {
 		case led != nil && is == id:
@@ -189,12 +195,15 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 	h.mu.Lock()
 	fresh := h.fresh && ok && p.LeaderEpoch == 0 // nobody has led it before
 	h.fresh = false
+	inherited := h.inherited
 	h.mu.Unlock()
 	found := scanned{proven: fresh}
 	var owed map[int32]int64
 	if !fresh {
 		missed := d.missedBy(ctx, h.name, id)
-		found = d.scan(ctx, h.name, id, missed)
+		if found.start = lead.StartUnknown; !inherited {
+			found = d.scan(ctx, h.name, id, missed)
+		}
 		owed = missed()
 		image = d.m.log.Image()
 		p, ok = image.Partition(id)
@@ -215,6 +224,11 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 	if led != nil {
 		h.id, h.led, h.stamp, h.refilled = id, led, keeps, false
 		h.stretch.begun = false
+		if h.learning = nil; inherited {
+			learning := make(chan struct{})
+			h.learning = learning
+			opening.Go(func() { defer close(learning); d.learn(ctx, h, led, id, owed) })
+		}
 	}
 	h.mu.Unlock()
 	if led != nil {
@@ -223,6 +237,12 @@ func (d *Destination) open(ctx context.Context, opening *sync.WaitGroup, h *hold
 		d.mu.Unlock()
 		d.server.led.add(led)
 		d.cfg.Logger.Info("we lead a partition", "topic", h.name.Topic, "partition", h.name.Partition, "epoch", p.LeaderEpoch)
+	}
+	if led != nil {
+		opening.Go(func() {
+			pause(ctx, lead.GatherFor+stepLook)
+			led.Tick(time.Now())
+		})
 	}
 	if ctx.Err() == nil { // what has changed meanwhile was left to us
 		d.look(ctx, opening, d.m.log.Image(), id)

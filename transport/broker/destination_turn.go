@@ -102,6 +102,7 @@ type standby struct {
 	seen    uint64 // version of the image that leads was read off
 	leads   leads
 	yielded time.Time
+	warmed  time.Time
 }
 
 // standBy waits for our turn and watches whose it is. Its error is that it is another's
@@ -114,6 +115,9 @@ func (d *Destination) standBy(ctx context.Context) error {
 	for {
 		if err := s.look(ctx, time.Now()); err != nil {
 			return err
+		}
+		if !d.hasTurn() {
+			s.warm(ctx, time.Now())
 		}
 		select {
 		case <-tick.C:
@@ -198,6 +202,23 @@ func (s *standby) yield(ctx context.Context, now time.Time) {
 	}
 }
 
+// warm has the connection to the controller at hand, over which it is asked to fence another.
+func (s *standby) warm(ctx context.Context, now time.Time) {
+	if now.Sub(s.warmed) < warmEvery {
+		return
+	}
+	s.warmed = now
+	ctx, cancel := context.WithTimeout(ctx, s.d.cfg.Silence/2)
+	defer cancel()
+	if s.link.active != nil && s.link.active.Err() != nil {
+		s.link.drop()
+	}
+	_, _ = s.link.connect(ctx) // else it is looked for when it is needed
+}
+
+// warmEvery is how often it is looked whether that connection stands.
+const warmEvery = 5 * time.Second
+
 // fence takes those that lead and are silent for dead.
 func (s *standby) fence(ctx context.Context, image metalog.Image, words map[int32]word, now time.Time) {
 	d := s.d
@@ -209,7 +230,7 @@ func (s *standby) fence(ctx context.Context, image metalog.Image, words map[int3
 		bounded, cancel := context.WithTimeout(ctx, patience)
 		err := s.link.inTheirName(bounded, b, image.Offset-1, wishes{cordoned: true, fenced: true})
 		cancel()
-		d.cfg.Logger.Warn("the worker that leads is silent: another one is elected", "broker", id, "error", err)
+		d.cfg.Logger.Warn("the worker that leads is silent, or has begun anew: another one is elected", "broker", id, "error", err)
 		if err == nil {
 			d.peers.fenced(id)
 		}

@@ -40,6 +40,9 @@ type word struct {
 	turn   bool // it has the turn
 	asked  bool // it has answered, or was waited for
 	gone   bool // nobody listens at its address
+	// anew: it had the turn, and has not any more: its process has begun anew, and another
+	// one may be faster at what it led.
+	anew bool
 }
 
 func newPeers(m *Membership, group string, silence time.Duration) *peers {
@@ -97,12 +100,12 @@ func (p *peers) keep(there map[int32]bool) {
 
 // watch asks one of them.
 func (p *peers) watch(ctx context.Context, id int32) {
-	for refused := 0; ctx.Err() == nil; pause(ctx, p.silence/12) {
+	for refused := 0; ctx.Err() == nil; {
+		wait, answers := p.silence/12, 0
 		err := p.m.askPeer(ctx, id, p.silence, func(group digest, turn bool) {
 			refused = 0
-			p.note(id, func(w *word) {
-				w.heard, w.worker, w.turn, w.asked, w.gone = time.Now(), group == p.group, turn, true, false
-			})
+			answers++
+			p.answered(id, group, turn)
 		})
 		if refused++; !errors.Is(err, syscall.ECONNREFUSED) {
 			refused = 0
@@ -111,7 +114,21 @@ func (p *peers) watch(ctx context.Context, id int32) {
 			p.note(id, func(w *word) { w.gone, w.asked = true, true })
 			p.stir()
 		}
+		if answers > 0 || refused == 1 { // whether it is dead is seen at once
+			wait = p.silence / 30
+		}
+		pause(ctx, wait)
 	}
+}
+
+// answered notes an answer.
+func (p *peers) answered(id int32, group digest, turn bool) {
+	p.note(id, func(w *word) {
+		if w.anew = !turn && (w.anew || w.turn); w.anew && w.turn {
+			p.stir()
+		}
+		w.heard, w.worker, w.turn, w.asked, w.gone = time.Now(), group == p.group, turn, true, false
+	})
 }
 
 func (p *peers) note(id int32, change func(*word)) {
@@ -162,16 +179,16 @@ func (p *peers) words() map[int32]word {
 }
 
 // fenced says that what is heard of one begins anew.
-func (p *peers) fenced(id int32) { p.note(id, func(w *word) { w.heard = time.Time{} }) }
+func (p *peers) fenced(id int32) { p.note(id, func(w *word) { w.heard, w.anew = time.Time{}, false }) }
 
 // silent reports that one does not answer that did.
 func (w word) silent(now time.Time, silence time.Duration) bool {
 	return !w.heard.IsZero() && (w.gone || now.Sub(w.heard) > silence)
 }
 
-// overdue reports that a worker may be taken for dead.
+// overdue reports that a worker may be taken for dead: its process, or the one before.
 func (w word) overdue(now time.Time, silence time.Duration) bool {
-	return w.worker && w.silent(now, silence)
+	return w.worker && (w.silent(now, silence) || w.anew)
 }
 
 // standing are the workers of our group that answer and are in good standing, in the order of

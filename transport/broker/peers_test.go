@@ -281,3 +281,35 @@ func TestWhoLeadsWithoutTheTurnGivesUp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhoBeganAnewIsOverdue: a process that is back before anybody noticed has not the turn that
+// the one before had. Another one takes over at once, as it has all that it needs.
+func TestWhoBeganAnewIsOverdue(t *testing.T) {
+	p := newPeers(nil, "g", time.Second)
+	p.begin(t.Context(), 101)
+	overdue := func() bool {
+		now := time.Now()
+		return p.look(now)[101].overdue(now, p.silence)
+	}
+	for _, step := range []struct {
+		name string
+		turn bool
+		want bool
+	}{{"it has not begun", false, false}, {"its turn", true, false}, {"still", true, false}, {"anew", false, true}, {"still anew", false, true}, {"its turn again", true, false}} {
+		p.answered(101, p.group, step.turn)
+		if got := overdue(); got != step.want {
+			t.Errorf("%s: overdue %v", step.name, got)
+		}
+	}
+	p.answered(101, p.group, false)
+	if p.fenced(101); overdue() {
+		t.Error("it was fenced")
+	}
+	if p.answered(101, p.group, false); overdue() {
+		t.Error("it stands by")
+	}
+	p.answered(101, digestOf("another"), true)
+	if p.answered(101, digestOf("another"), false); overdue() {
+		t.Error("it is of another group")
+	}
+}
