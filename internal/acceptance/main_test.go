@@ -26,6 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	kafkatest.Child("mirror", child)
 	kafkatest.Child("homeward", homeward)
+	kafkatest.Child("guardian", guardian)
 	kafkatest.Child("keeper", keeper)
 	kafkatest.Child("joined", joinedChild)
 	kafkatest.Child("worker", worker)
