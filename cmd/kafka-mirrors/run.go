@@ -28,6 +28,7 @@ type runFlags struct {
 	events              bool
 	state               stateFlags
 	policy              policyFlags
+	access              accessFlags
 	join                joinFlags
 }
 
@@ -78,7 +79,7 @@ letters, digits, '.', '_' and '-' is one topic's name ("audit.events"), any othe
 an RE2 expression that must match the whole name ("orders.*"). Topics that begin
 with "__" are never mirrored.
 
-` + stateHelp + "\n\n" + policyHelp + "\n\n" + joinHelp + "\n\n" + connectionHelp + `
+` + stateHelp + "\n\n" + policyHelp + "\n\n" + accessHelp + "\n\n" + joinHelp + "\n\n" + connectionHelp + `
 
 Exit codes: 0 stopped by a signal; 1 the mirror cannot be, for example because both
 addresses are one cluster or the folder of its state is in use; 2 the command line or
@@ -93,6 +94,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	c.Flags().StringVar(&f.name, "name", "mirror", "`name` of the mirror; the same one again goes on with the same mirror")
 	f.state.register(c)
 	f.policy.register(c)
+	f.access.register(c)
 	f.join.register(c, "", inRun)
 	c.Flags().StringVar(&f.join.available, "join-availability", "", "`strict|open`: what there is of mirror topics when no process of ours is alive: nothing, or real\nbrokers lead them, to be read and also written to (default: strict)")
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
@@ -221,7 +223,7 @@ func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Co
 		}
 		o.Topics.Exclude = append(o.Topics.Exclude, name)
 	}
-	errs = append(errs, f.policy.apply(o, destination, f.join.on(), s.line))
+	errs = append(errs, f.policy.apply(o, destination, f.join.on(), s.line), f.access.apply(o, f.state.state != inMemory))
 	return o, errors.Join(errs...)
 }
 

@@ -57,7 +57,7 @@ func (c *Cluster) ACLs(ctx context.Context) ([]cluster.Binding, error) {
 		return nil, err
 	}
 	resp := answer.(*kmsg.DescribeACLsResponse)
-	if err := saying(resp.ErrorCode, resp.ErrorMessage); err != nil {
+	if err := needing("DESCRIBE on the cluster", saying(resp.ErrorCode, resp.ErrorMessage)); err != nil {
 		return nil, err
 	}
 	var all []cluster.Binding
@@ -89,6 +89,9 @@ func numbers(b cluster.Binding) (n numbered, err error) {
 	return n, errors.Join(errs[:]...)
 }
 
+// toChange is the right that changes of access rules take.
+const toChange = "ALTER on the cluster"
+
 // CreateACLs adds access rules (CreateAcls, which needs ALTER on the cluster).
 func (c *Cluster) CreateACLs(ctx context.Context, bindings []cluster.Binding) []error {
 	return c.changeACLs(ctx, bindings, func(ctx context.Context, conn *wire.Conn, bs []cluster.Binding, ns []numbered, errs []error) error {
@@ -105,7 +108,7 @@ func (c *Cluster) CreateACLs(ctx context.Context, bindings []cluster.Binding) []
 		}
 		for i, r := range answer.(*kmsg.CreateACLsResponse).Results {
 			if i < len(errs) {
-				errs[i] = saying(r.ErrorCode, r.ErrorMessage)
+				errs[i] = needing(toChange, saying(r.ErrorCode, r.ErrorMessage))
 			}
 		}
 		return nil
@@ -130,7 +133,7 @@ func (c *Cluster) DeleteACLs(ctx context.Context, bindings []cluster.Binding) []
 			if i >= len(errs) {
 				break
 			}
-			errs[i] = saying(r.ErrorCode, r.ErrorMessage)
+			errs[i] = needing(toChange, saying(r.ErrorCode, r.ErrorMessage))
 			for _, m := range r.MatchingACLs {
 				errs[i] = errors.Join(errs[i], saying(m.ErrorCode, m.ErrorMessage))
 			}

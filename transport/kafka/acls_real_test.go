@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/internal/kafkatest"
+	"github.com/clustermirror/mirror/topics"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,10 +29,15 @@ func guarded(t *testing.T) *kafkatest.Cluster {
 }
 
 // writes tells whether a user may write into a topic.
-func writes(t *testing.T, k *kafkatest.Cluster, topic, user, password string) error {
+func writes(t *testing.T, k *kafkatest.Cluster, topic, user, password string, idempotent bool) error {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Bootstrap()...), kgo.DisableIdempotentWrite(), kgo.RecordDeliveryTimeout(20*time.Second),
-		kgo.SASL(kplain.Auth{User: user, Pass: password}.AsMechanism()))
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(k.Bootstrap()...), kgo.RecordDeliveryTimeout(20 * time.Second), kgo.SASL(kplain.Auth{User: user, Pass: password}.AsMechanism()),
+	}
+	if !idempotent {
+		opts = append(opts, kgo.DisableIdempotentWrite())
+	}
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +108,13 @@ func TestRealACLs(t *testing.T) {
 		}
 	}
 	expect(from, append(wanted, filtered)...)
-	if err := writes(t, b, "orders", "app", "a"); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+	if err := writes(t, b, "orders", "app", "a", false); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Errorf("before: %v", err)
 	}
 	sync(len(wanted), 0, len(wanted))
 	expect(to, append(wanted, own)...)
-	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error { return writes(t, b, "orders", "app", "a") })
-	if err := writes(t, b, "orders", "other", "o"); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error { return writes(t, b, "orders", "app", "a", false) })
+	if err := writes(t, b, "orders", "other", "o", false); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Errorf("a rule that is filtered: %v", err)
 	}
 	sync(0, 0, len(wanted))
@@ -122,7 +129,7 @@ func TestRealACLs(t *testing.T) {
 	sync(0, 2, len(wanted)-2)
 	expect(to, append(wanted[2:], own)...)
 	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
-		if err := writes(t, b, "orders", "app", "a"); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		if err := writes(t, b, "orders", "app", "a", false); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 			return fmt.Errorf("the right is gone, and yet: %v", err)
 		}
 		return nil
@@ -134,5 +141,57 @@ func TestRealACLs(t *testing.T) {
 	}
 	if err := app.CreateACLs(t.Context(), []cluster.Binding{write})[0]; !errors.Is(err, cluster.ErrAuthorization) {
 		t.Errorf("C8.5: a rule without ALTER: %v", err)
+	}
+	missingRights(t, b, to, open(t, b.Bootstrap(), login("other", "o")))
+}
+
+// missingRights: of several topics those are refused on which a right is missing, which the error
+// names with the topic; the others go on.
+func missingRights(t *testing.T, k *kafkatest.Cluster, admin, other *Cluster) {
+	k.CreateTopic(t, "locked", 1, 1, nil)
+	may := func(topic, operation, permission string) cluster.Binding {
+		return cluster.Binding{ResourceType: "TOPIC", Name: topic, PatternType: "LITERAL", Principal: "User:other", Host: "*", Operation: operation, Permission: permission}
+	}
+	if err := errors.Join(admin.CreateACLs(t.Context(), []cluster.Binding{
+		may("orders", "ALTER_CONFIGS", "ALLOW"), may("locked", "DESCRIBE", "ALLOW"), may("new", "CREATE", "ALLOW"), may("new", "DESCRIBE", "ALLOW"),
+		may("orders", "WRITE", "ALLOW"), may("orders", "WRITE", "DENY"),
+	})...); err != nil {
+		t.Fatal(err)
+	}
+	value := "1234567"
+	alter := func(topic string) topics.Changes {
+		return topics.Changes{Topic: topic, Changes: []topics.Change{{Name: "retention.ms", Value: &value}}}
+	}
+	kafkatest.Eventually(t, 30*time.Second, func(ctx context.Context) error { // brokers hear of rules a little later
+		return other.AlterTopics(ctx, []topics.Changes{alter("orders")})[0]
+	})
+	refused := func(what, right string, errs []error) {
+		t.Helper()
+		if errs[0] != nil || !errors.Is(errs[1], cluster.ErrAuthorization) || !strings.Contains(errs[1].Error(), "(it takes "+right) {
+			t.Errorf("%s: %v", what, errs)
+		}
+	}
+	refused("alter", "ALTER_CONFIGS on the topic", other.AlterTopics(t.Context(), []topics.Changes{alter("orders"), alter("locked")}))
+	refused("create", "CREATE on the topic or the cluster", other.CreateTopics(t.Context(), []cluster.NewTopic{
+		{Name: "new", Partitions: 1, ReplicationFactor: 1}, {Name: "not", Partitions: 1, ReplicationFactor: 1},
+	}))
+	refused("grow", "ALTER on the topic", append([]error{nil}, other.GrowTopics(t.Context(), []cluster.Topic{{Name: "locked", Partitions: 2}})...))
+	answers, err := other.TopicConfigs(t.Context(), []string{"orders", "locked"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("configs", "DESCRIBE_CONFIGS on the topic", []error{answers[0].Err, answers[1].Err})
+	if text := answers[1].Err.Error(); !strings.Contains(text, "locked") {
+		t.Error(text)
+	}
+
+	// A DENY on the only topic that it may write to: a guard's.
+	for idempotent, want := range map[bool]error{false: kerr.TopicAuthorizationFailed, true: kerr.ClusterAuthorizationFailed} {
+		kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
+			if err := writes(t, k, "orders", "other", "o", idempotent); !errors.Is(err, want) {
+				return fmt.Errorf("a producer, idempotent %v: %w, want %w", idempotent, err, want)
+			}
+			return nil
+		})
 	}
 }

@@ -51,7 +51,7 @@ func (c *Cluster) TopicConfigs(ctx context.Context, names []string) ([]topics.Co
 }
 
 func overrides(r *kmsg.DescribeConfigsResponseResource, version int16) topics.ConfigsAnswer {
-	if err := saying(r.ErrorCode, r.ErrorMessage); err != nil {
+	if err := needing("DESCRIBE_CONFIGS on the topic", saying(r.ErrorCode, r.ErrorMessage)); err != nil {
 		return topics.ConfigsAnswer{Err: fmt.Errorf("%s: %w", r.ResourceName, err)}
 	}
 	var a topics.ConfigsAnswer
@@ -118,7 +118,7 @@ func (c *Cluster) alterTopics(ctx context.Context, some []topics.Changes, errs [
 	}
 	for _, r := range answer.(*kmsg.IncrementalAlterConfigsResponse).Resources {
 		if i, ok := index[r.ResourceName]; ok {
-			errs[i] = saying(r.ErrorCode, r.ErrorMessage)
+			errs[i] = needing("ALTER_CONFIGS on the topic", saying(r.ErrorCode, r.ErrorMessage))
 			c.forgetFill(r.ResourceName)
 		}
 	}

@@ -34,3 +34,11 @@ func saying(code int16, message *string) error {
 	}
 	return fmt.Errorf("%w: %s", err, *message)
 }
+
+// needing says which right it is that is missing.
+func needing(right string, err error) error {
+	if !errors.Is(err, cluster.ErrAuthorization) {
+		return err
+	}
+	return fmt.Errorf("%w (it takes %s)", err, right)
+}

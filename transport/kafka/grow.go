@@ -66,7 +66,7 @@ func (c *Cluster) growOnce(ctx context.Context, wanted []cluster.Topic, errs []e
 		if !ok {
 			continue
 		}
-		if errs[i] = saying(t.ErrorCode, t.ErrorMessage); errs[i] != nil {
+		if errs[i] = needing("ALTER on the topic", saying(t.ErrorCode, t.ErrorMessage)); errs[i] != nil {
 			if errors.Is(errs[i], invalidPartitions) {
 				unsure = append(unsure, t.Topic)
 			}

@@ -106,7 +106,7 @@ func (c *Cluster) createRequest(ctx context.Context, wanted []cluster.NewTopic, 
 		if !ok {
 			continue
 		}
-		if errs[i] = saying(t.ErrorCode, t.ErrorMessage); errs[i] != nil {
+		if errs[i] = needing("CREATE on the topic or the cluster", saying(t.ErrorCode, t.ErrorMessage)); errs[i] != nil {
 			errs[i] = fmt.Errorf("topic %s: %w", t.Topic, errs[i])
 			continue
 		}
