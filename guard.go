@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -144,10 +145,22 @@ func (m *Mirror) syncGuard(ctx context.Context) (outcome, error) {
 		out.notes = []string{fmt.Sprintf("%d mirror topics have no access rule: nobody may write to them, "+
 			"unless allow.everyone.if.no.acl.found holds there, which Guard.Open says", n)}
 	}
+	m.refusedOurselves(topics, out.refused)
 	for _, err := range out.refused {
 		out.again = out.again || cluster.Retriable(err)
 	}
 	return out, err
+}
+
+// refusedOurselves says of guarded topics that the mirror is refused there: the guard may be why.
+func (m *Mirror) refusedOurselves(topics []string, refused map[string]error) {
+	for _, s := range m.coord.All() {
+		name := s.Partition.Topic
+		if _, guarded := slices.BinarySearch(topics, name); guarded && refused[name] == nil &&
+			s.State == coordinator.StateFailed && errors.Is(s.Err, cluster.ErrAuthorization) {
+			refused[name] = fmt.Errorf("topic %s: the mirror is refused itself; is its principal, by that very name, among Guard.May? %w", name, s.Err)
+		}
+	}
 }
 
 // guarded are the topics whose logs were found to be the mirror's (I12), and those that are on

@@ -262,13 +262,18 @@ func (m *Mirror) settleAll(ctx context.Context, ss []stopping) {
 			ps[i] = s.rec.Partition
 		}
 		live := make([]stopping, 0, len(ss))
+		var refused []cluster.Partition
 		for i, err := range step.do(ctx, ps) {
 			if err != nil {
+				if errors.Is(err, cluster.ErrAuthorization) {
+					refused = append(refused, ps[i])
+				}
 				m.report(ss[i].task, coordinator.EventFailed, fmt.Errorf("stop: %s: %w", step.what, err))
 				continue
 			}
 			live = append(live, ss[i])
 		}
+		m.unguard(ctx, refused) // it may be the guard that refuses us: the next try has to come through
 		ss = live
 	}
 	m.putBack(ctx, partitionsIn(recordsOf(ss)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,14 @@ func TestRealACLs(t *testing.T) {
 		rule("DELEGATION_TOKEN", "tok", "LITERAL", "app", "DESCRIBE", "ALLOW"), rule("USER", "u", "LITERAL", "app", "CREATE_TOKENS", "ALLOW"),
 	}
 	filtered := rule("TOPIC", "orders", "LITERAL", "other", "WRITE", "ALLOW")
-	own := rule("TOPIC", "own", "LITERAL", "app", "WRITE", "ALLOW")
+	own := []cluster.Binding{ // and such as differ in one field from one that is deleted
+		rule("TOPIC", "own", "LITERAL", "app", "WRITE", "ALLOW"), rule("TOPIC", "own", "PREFIXED", "app", "WRITE", "ALLOW"),
+		rule("TOPIC", "ord", "LITERAL", "app", "WRITE", "ALLOW"), rule("TOPIC", "ord", "PREFIXED", "third", "WRITE", "ALLOW"),
+		rule("TOPIC", "ord", "PREFIXED", "app", "ALTER", "ALLOW"), rule("GROUP", "ord", "PREFIXED", "app", "DESCRIBE", "ALLOW"),
+	}
+	elsewhere := write
+	elsewhere.Host = "10.1.2.3"
+	own = append(own, elsewhere)
 	add := func(c *Cluster, bs ...cluster.Binding) {
 		t.Helper()
 		if err := errors.Join(c.CreateACLs(t.Context(), bs)...); err != nil {
@@ -75,7 +83,7 @@ func TestRealACLs(t *testing.T) {
 		}
 	}
 	add(from, append(wanted, filtered)...)
-	add(to, own)
+	add(to, own...)
 	filter, err := acl.NewFilter([]acl.Rule{{Principal: "User:app"}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +120,7 @@ func TestRealACLs(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 	sync(len(wanted), 0, len(wanted))
-	expect(to, append(wanted, own)...)
+	expect(to, slices.Concat(wanted, own)...)
 	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error { return writes(t, b, "orders", "app", "a", false) })
 	if err := writes(t, b, "orders", "other", "o", false); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Errorf("a rule that is filtered: %v", err)
@@ -124,10 +132,10 @@ func TestRealACLs(t *testing.T) {
 	}
 	expect(from, append(wanted[2:], filtered)...)
 	sync(0, 0, len(wanted))
-	expect(to, append(wanted, own)...)
+	expect(to, slices.Concat(wanted, own)...)
 	s.Delete = true
 	sync(0, 2, len(wanted)-2)
-	expect(to, append(wanted[2:], own)...)
+	expect(to, slices.Concat(wanted[2:], own)...)
 	kafkatest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if err := writes(t, b, "orders", "app", "a", false); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 			return fmt.Errorf("the right is gone, and yet: %v", err)
