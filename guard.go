@@ -126,8 +126,12 @@ func (m *Mirror) syncGuard(ctx context.Context) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	topics, leaving := m.guarded()
-	report, err := m.theGuard(destination).Keep(ctx, topics, func(topic string) bool { return leaving[topic] })
+	others, err := m.elsewhere(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	topics, stay := m.guarded()
+	report, err := m.theGuard(destination).Keep(ctx, topics, func(topic string) bool { return stay[topic] || others[topic] })
 	if errors.Is(err, errors.ErrUnsupported) { // cluster.ErrNoAuthorizer, or an Admin that cannot
 		if !m.guard.warned {
 			m.opts.Logger.Warn("mirror topics are not guarded", "mirror", m.name, "err", err)
@@ -163,22 +167,37 @@ func (m *Mirror) refusedOurselves(topics []string, refused map[string]error) {
 	}
 }
 
-// guarded are the topics whose logs were found to be the mirror's (I12), and those that are on
-// their way out of it: these stay as they are until the stop comes to it.
-func (m *Mirror) guarded() (topics []string, leaving map[string]bool) {
+// guarded are the topics whose logs were found to be the mirror's (I12), and those that stay as
+// they are: they are on their way out, until the stop comes to it, or another process decides
+// about them.
+func (m *Mirror) guarded() (topics []string, stay map[string]bool) {
 	ours := map[string]bool{}
-	leaving = map[string]bool{}
+	stay = map[string]bool{}
 	for _, s := range m.coord.All() {
 		switch name := s.Partition.Topic; {
-		case s.State == coordinator.StateStopped:
-		case s.State == coordinator.StateStopping || s.Desired == coordinator.WantStopped:
-			leaving[name] = true
-		case s.Aligned:
+		case !s.Owned, s.State == coordinator.StateStopping, s.State != coordinator.StateStopped && s.Desired == coordinator.WantStopped:
+			stay[name] = true
+		case s.State != coordinator.StateStopped && s.Aligned:
 			ours[name] = true
 		}
 	}
-	maps.DeleteFunc(ours, func(name string, _ bool) bool { return leaving[name] })
-	return sorted(ours), leaving
+	maps.DeleteFunc(ours, func(name string, _ bool) bool { return stay[name] })
+	return sorted(ours), stay
+}
+
+// elsewhere are the topics on record that this process does not know, and another one may.
+func (m *Mirror) elsewhere(ctx context.Context) (map[string]bool, error) {
+	records, err := m.opts.Store.Load(ctx, m.name)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	names := map[string]bool{}
+	for _, r := range records {
+		if _, known := m.coord.Snapshot(r.Partition); !known && r.State != coordinator.StateStopped {
+			names[r.Partition.Topic] = true
+		}
+	}
+	return names, nil
 }
 
 // destinationID is the destination's id alone: the source may be dead.

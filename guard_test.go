@@ -142,6 +142,32 @@ func TestGuardDuringAStop(t *testing.T) {
 	})
 }
 
+// TestGuardOfTwoProcesses: one that has lost its partitions to another one neither guards what that has
+// stopped, nor lets go what it guards.
+func TestGuardOfTwoProcesses(t *testing.T) {
+	guarding(t, func(t *testing.T, w *twins) {
+		write, lateWrite := right("TOPIC", "orders", "WRITE"), right("TOPIC", "late", "WRITE")
+		grant(t, w.b, write, lateWrite)
+		if err := w.a.CreateTopic(cluster.NewTopic{Name: "late", Partitions: 1}); err != nil {
+			t.Fatal(err)
+		}
+		w.mirror("ab", w.a, w.b, guardOn) // its records stay as they were: it has lost them
+		settle(time.Second)
+		second, _ := w.mirror("ab", w.a, w.b, func(o *mirror.Options) { guardOn(o); o.Topics.Include = []string{"orders", "late"} })
+		settle(3 * time.Second)
+		w.write(w.a, "a") // with which the first is fenced
+		settle(time.Second)
+		rights(t, w.b, "both run", write, lateWrite, denied("orders"), denied("late"))
+		if err := second.Stop(context.Background(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			rights(t, w.b, "stopped", write, lateWrite, denied("late"))
+			settle(7 * time.Second)
+		}
+	})
+}
+
 // TestGuardBefore: no topic of somebody else is guarded (I12).
 func TestGuardBefore(t *testing.T) {
 	guarding(t, func(t *testing.T, w *twins) {

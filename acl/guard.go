@@ -38,11 +38,11 @@ type guardRound struct {
 	GuardReport
 }
 
-// Keep does one round: topics are guarded as their rules stand now, others that leave names
+// Keep does one round: topics are guarded as their rules stand now, others that stay says
 // stay as they are, and the rest of what this guard holds is let go. What is added is put on record
 // before, so that it is known after a crash whose it is. A rule that is there already
 // is somebody else's. With an error, not everything was looked at.
-func (g Guard) Keep(ctx context.Context, topics []string, leave func(topic string) bool) (GuardReport, error) {
+func (g Guard) Keep(ctx context.Context, topics []string, stay func(topic string) bool) (GuardReport, error) {
 	there, err := g.Cluster.ACLs(ctx)
 	if err != nil {
 		return GuardReport{}, fmt.Errorf("ACLs: %w", err)
@@ -63,7 +63,7 @@ func (g Guard) Keep(ctx context.Context, topics []string, leave func(topic strin
 	}
 	add := slices.DeleteFunc(want, func(b cluster.Binding) bool { return listed[b] && g.Ledger.holds(r.page.guards, b) })
 	over := slices.DeleteFunc(g.Ledger.held(r.page.guards), func(b cluster.Binding) bool {
-		return needed[b] || !now[b.Name] && leave(b.Name)
+		return needed[b] || !now[b.Name] && stay(b.Name)
 	})
 	if err = r.add(ctx, add); err == nil {
 		err = r.remove(ctx, over)

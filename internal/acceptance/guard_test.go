@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ import (
 func guardian(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	m, end, err := guardedMirror(strings.Split(args[0], ","), strings.Split(args[1], ","), strings.Split(args[2], ","))
+	m, end, err := guardedMirror("guarded", "User:mirror", strings.Split(args[0], ","), strings.Split(args[1], ","), strings.Split(args[2], ","))
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func guardian(args []string) error {
 }
 
 // guardedMirror is the same mirror in each process; end closes what it uses.
-func guardedMirror(from, to, topics []string) (m *mirror.Mirror, end func() error, err error) {
+func guardedMirror(name, may string, from, to, topics []string) (m *mirror.Mirror, end func() error, err error) {
 	user := plain.Mechanism{Username: "mirror", Password: "m"}
 	source, err := kafka.New(kafka.Config{Bootstrap: from})
 	if err != nil {
@@ -53,9 +54,9 @@ func guardedMirror(from, to, topics []string) (m *mirror.Mirror, end func() erro
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err = mirror.New("guarded", source, destination, &mirror.Options{
+	m, err = mirror.New(name, source, destination, &mirror.Options{
 		Topics: mirror.Topics{Include: topics}, Store: store, RetryMax: 3 * time.Second, NoGroups: true,
-		Guard: mirror.Guard{On: true, May: []string{"User:mirror"}, Open: true, Interval: 2 * time.Second},
+		Guard: mirror.Guard{On: true, May: []string{may}, Open: true, Interval: 2 * time.Second},
 	})
 	return m, func() error { return errors.Join(source.Close(), destination.Close(), store.Close()) }, err
 }
@@ -92,6 +93,26 @@ func reads(t *testing.T, k *kafkatest.Cluster, topic, user, password string, upT
 		fs.EachRecord(func(r *kgo.Record) { at = r.Offset + 1 })
 	}
 	return nil
+}
+
+// guards runs a guarded mirror in this process until end is called.
+func guards(t *testing.T, src, dst *kafkatest.Cluster, name, may string, topics ...string) (m *mirror.Mirror, end func()) {
+	t.Helper()
+	m, closeAll, err := guardedMirror(name, may, src.Bootstrap(), dst.Bootstrap(), topics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	end = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ran, closeAll()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	return m, end
 }
 
 // TestGuard: while topics are mirrored their applications are refused and readers go on, with rules
@@ -175,13 +196,7 @@ func TestGuard(t *testing.T) {
 		t.Errorf("after a kill: %s", d)
 	}
 
-	next, end, err := guardedMirror(src.Bootstrap(), dst.Bootstrap(), []string{ruled, open})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- next.Run(ctx) }()
+	next, end := guards(t, src, dst, "guarded", "User:mirror", ruled, open)
 	kafkatest.Eventually(t, time.Minute, func(context.Context) error {
 		if s := next.Status(); s.States["MIRRORING"] != 2 {
 			return fmt.Errorf("%+v", s)
@@ -200,11 +215,35 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: a reader: %v", topic, err)
 		}
 	}
-	cancel()
-	if err := errors.Join(<-ran, end()); err != nil {
-		t.Error(err)
-	}
+	end()
 	nothingOnRecord(t, dst, admin)
+
+	// Its own principal is not among those that may: it is refused by its own guard, says so, and can
+	// be stopped all the same.
+	const wrong = "guard-wrong"
+	before = append(before, rule("TOPIC", wrong, "LITERAL", "mirror", "ALL"))
+	if err := errors.Join(admin.CreateACLs(t.Context(), before[len(before)-1:])...); err != nil {
+		t.Fatal(err)
+	}
+	src.CreateTopic(t, wrong, 1, 1, nil)
+	put(t, src, wrong, 0, 50)
+	bound, end := guards(t, src, dst, "wrong", "User:mirrors", wrong)
+	kafkatest.Eventually(t, time.Minute, func(context.Context) error {
+		put(t, src, wrong, 0, 1)
+		for _, s := range bound.Status().Syncs {
+			if s.Kind == mirror.SyncGuard && strings.Contains(s.Refused[wrong], "among Guard.May?") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", bound.Status())
+	})
+	if err := bound.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(words(before), rules()); d != "" {
+		t.Errorf("stopped: %s", d)
+	}
+	end()
 }
 
 // words are rules as texts, sorted.
