@@ -68,9 +68,9 @@ func (w *watcher) tell(ctx context.Context, all []mirror.Overview) {
 // of is a mirror in one line.
 func (w *watcher) of(ctx context.Context, o mirror.Overview, was said) (string, said) {
 	if !o.Running {
-		line := o.Name + ": does not run"
+		line := o.Name + ": is being opened"
 		if o.Reason != "" {
-			line += ": " + o.Reason
+			line = o.Name + ": does not run: " + o.Reason
 		}
 		return line, said{key: line}
 	}

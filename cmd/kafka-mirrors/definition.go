@@ -33,7 +33,8 @@ how the mirror works:
 		}
 		b.WriteString(")\n")
 	}
-	b.WriteString("Any other key is refused.")
+	b.WriteString(`Any other key is refused. An option that a message names is a key here: Truncation is
+truncation, DiscardLocalWrites local.writes=discard, UncleanRecovery unclean.recovery.`)
 	return b.String()
 }
 

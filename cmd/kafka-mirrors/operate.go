@@ -29,9 +29,10 @@ var operations = []operation{
 		name: "start", done: "mirroring", want: coordinator.StateMirroring, do: (*mirror.Controller).Start,
 		short: "Take topics into a mirror and copy them",
 		long: `Take topics into a mirror, and wait until they are being copied. Names and patterns stay
-with the mirror: topics that match later are found by the daemon. What is excluded stays
-out until it is started by its name. Without --topics everything that the mirror has is
-started again. Matching nothing is no failure.
+with the mirror: topics that match later are found by the daemon. What is excluded, by
+--exclude or by a stop, stays out until it is started in the same words, name or pattern.
+Without --topics everything that the mirror has is started again. Matching nothing is no
+failure.
 
 A topic that was stopped begins anew: where nothing was written to it since then it goes on,
 otherwise it fails, unless the mirror has local.writes=discard.`,
@@ -231,12 +232,14 @@ func (f *operateFlags) would(ctx context.Context, d *desk, names []string) error
 		}
 		fmt.Fprintf(d.out, "%s: would be %s (%s)\n", printable(name), f.done, is)
 	}
+	patterns := 0
 	for _, e := range f.include {
 		if f.name == "start" && !topics.Literal(e) {
-			fmt.Fprintf(d.out, "%s: what the source has besides would be found\n", printable(e))
+			patterns++
+			fmt.Fprintf(d.out, "%s: what matches at the source would be found\n", printable(e))
 		}
 	}
-	if len(names) == 0 {
+	if len(names)+patterns == 0 {
 		fmt.Fprintln(d.out, "0 topics matched")
 	}
 	return nil

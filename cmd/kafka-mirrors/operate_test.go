@@ -120,7 +120,7 @@ func TestDryRun(t *testing.T) {
 	s.says(exitOK, "alter --dry-run --mirror m --add-config retry.min=100ms", "m: nothing changes")
 	s.says(exitState, "delete --dry-run --mirror m", "topic orders: the topic is not stopped")
 	s.says(exitOK, "start --dry-run --mirror m --topics or.*,more --exclude x", "orders: would be mirroring (now 2 MIRRORING)", "more: would be mirroring (not copied yet)",
-		"or.*: what the source has besides would be found")
+		"or.*: what matches at the source would be found")
 	for op, done := range map[string]string{"stop": "stopped", "pause": "paused", "promote": "promoted"} {
 		s.says(exitOK, op+" --dry-run --mirror m", "orders: would be "+done+" (now 2 MIRRORING)")
 	}
