@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/transport/memory"
 )
 
 // postOffice is a store, and a Controller with one mirror that runs.
 type postOffice struct {
-	store *coordinator.Memory
-	c     *mirror.Controller
+	store  *coordinator.Memory
+	c      *mirror.Controller
+	source *memory.Cluster
 }
 
 // inOffice runs f in a bubble with a mirror "dr" from a source that holds topic orders.
@@ -29,7 +31,7 @@ func inOffice(t *testing.T, f func(t *testing.T, o *postOffice)) {
 		a, b := memory.New(memory.Options{ID: "A"}), memory.New(memory.Options{ID: "B"})
 		defer a.Close()
 		defer b.Close()
-		o := &postOffice{store: coordinator.NewMemory()}
+		o := &postOffice{store: coordinator.NewMemory(), source: a}
 		var err error
 		o.c, err = mirror.NewController(o.store, func(_ context.Context, d coordinator.Definition) (mirror.Source, mirror.Destination, error) {
 			return a.Client(d.Name), b.Client(d.Name), nil
@@ -147,21 +149,33 @@ func TestTwoDaemons(t *testing.T) {
 func TestWithdrawn(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *postOffice) {
 		defer o.clerk(t, "one")()
-		if _, err := o.c.Start(t.Context(), "dr", "none"); err != nil {
-			t.Fatal(err)
+		orders := cluster.Partition{Topic: "orders"}
+		done := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
+		done(nil, o.source.CreateTopic(cluster.NewTopic{Name: "orders", Partitions: 1}))
+		done(o.c.Start(t.Context(), "dr", "orders"))
+		pass(time.Second)
+		done(o.c.Pause(t.Context(), "dr"))
+		done(o.source.Produce(orders, memory.Values("behind")...))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		a, err := ask(ctx, o.store, question{Ask: askPromote, Mirror: "dr", Topics: []string{"none"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, err := ask(ctx, o.store, question{Ask: askPromote, Mirror: "dr", Topics: []string{"orders"}})
+		done(nil, err)
 		pass(time.Second)
+		if got, err := a.look(ctx); err != nil || got == nil || got.Done || got.Fares == nil {
+			t.Errorf("%v: a promote that waits says %+v", err, got)
+		}
 		a.withdraw()
 		pass(time.Minute)
+		done(o.c.Resume(t.Context(), "dr"))
+		pass(time.Minute)
 		d, err := o.c.Describe(t.Context(), "dr")
-		if err != nil || len(d.Definition.Exclude) > 0 || len(o.letters(t)) > 0 {
-			t.Errorf("%v: excluded %q, letters %+v", err, d.Definition.Exclude, o.letters(t))
+		if err != nil || d.States[coordinator.StateMirroring] != 1 || len(d.Definition.Exclude) > 0 || len(o.letters(t)) > 0 {
+			t.Errorf("%v: %v, excluded %q, letters %+v", err, d.States, d.Definition.Exclude, o.letters(t))
 		}
 	})
 }
