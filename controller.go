@@ -198,6 +198,7 @@ func (c *Controller) lookNow() {
 
 // reconcile makes what runs what is defined.
 func (c *Controller) reconcile(ctx context.Context) error {
+	before := c.followed() // before definitions are read: what has a lower revision then is another mirror
 	all, err := c.store.Definitions(ctx)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, r := range c.runs {
-		if _, ok := defined[name]; !ok {
+		if d, ok := defined[name]; !ok || another(before[r], d) {
 			c.drop(r)
 		}
 	}
@@ -225,6 +226,22 @@ func (c *Controller) reconcile(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// followed are the definitions that mirrors follow here.
+func (c *Controller) followed() map[*controlled]coordinator.Definition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[*controlled]coordinator.Definition, len(c.runs))
+	for _, r := range c.runs {
+		out[r] = r.definition()
+	}
+	return out
+}
+
+// another: the mirror was deleted, and one of its name created.
+func another(before, now coordinator.Definition) bool {
+	return now.Revision < before.Revision || now.Revision == before.Revision && !same(before, now)
 }
 
 // drop tells a mirror to end; the lock is held.

@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,42 @@ func TestAlter(t *testing.T) {
 		_, err = w.Alter(t.Context(), "none", func(*coordinator.Definition) error { return nil })
 		wantIs(t, err, mirror.ErrUnknownMirror)
 	}, newMock("A", "orders", "other"), newMock("B"))
+}
+
+// TestAnotherOfTheName: a mirror that was deleted and made anew by another process, between two looks,
+// is another one.
+func TestAnotherOfTheName(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run()
+		other, err := mirror.NewController(w.store, w.open, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, revisions := range []int{1, 3} {
+			w.define("dr", "A", "B")
+			for n := 1; n < revisions; n++ {
+				if _, err := w.Alter(t.Context(), "dr", func(d *coordinator.Definition) error {
+					d.Config = map[string]string{"retry.min": fmt.Sprint(n, "s")}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(time.Minute)
+			if err := other.Delete(t.Context(), "dr"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Create(t.Context(), definition("dr", "C", "B", "theirs")); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			w.states("dr", map[string]coordinator.State{"theirs": mirroring})
+			w.ok("theirs")(w.Stop(briefly(t), "dr"))
+			if err := w.Delete(t.Context(), "dr"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, newMock("A", "ours"), newMock("B"), newMock("C", "theirs"))
 }
 
 // TestControllerTopics: all partitions, from the mirror where it runs, from the store where it does not.

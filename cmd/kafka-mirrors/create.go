@@ -169,7 +169,7 @@ func (f *definitionFlags) judge(ctx context.Context, d *desk, def coordinator.De
 		fmt.Fprintf(d.out, "%s: the daemon runs it\n", def.Name)
 		return true, nil
 	case now.Same && fresh:
-		return true, errors.Join(&outcome{exitFailed, errors.New(now.Reason)}, d.c.Delete(ctx, def.Name))
+		return true, errors.Join(&outcome{exitFailed, errors.New(now.Reason)}, d.c.Delete(ctx, def.Name), f.dropped(ctx, d))
 	case now.Reason != "":
 		return true, &outcome{exitPending, fmt.Errorf("%s is defined, but cannot be opened yet: %s", def.Name, now.Reason)}
 	case now.Running && late && now.Trouble != "":
