@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/transport/kafka"
 )
@@ -103,8 +104,6 @@ func (f *definitionFlags) create(ctx context.Context, d *desk, def coordinator.D
 		fmt.Fprintf(d.out, "%s: is there already, as it was to be\n", def.Name)
 	case f.dryRun:
 		fmt.Fprintf(d.out, "%s: would be created\n", def.Name)
-	default:
-		fmt.Fprintf(d.out, "%s: created\n", def.Name)
 	}
 	if f.dryRun {
 		return nil
@@ -137,7 +136,7 @@ func (f *definitionFlags) taken(ctx context.Context, d *desk, def coordinator.De
 		now, err := a.look(ctx)
 		switch {
 		case errors.Is(err, errNoDaemon):
-			fmt.Fprintf(d.out, "%s: no daemon answers; the next one takes it up\n", def.Name)
+			f.tell(d, fresh, def.Name+": no daemon answers; the next one takes it up")
 			return nil
 		case err != nil:
 			return err
@@ -153,7 +152,7 @@ func (f *definitionFlags) taken(ctx context.Context, d *desk, def coordinator.De
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the daemon has not taken it up: %w", ctx.Err())
+			return fmt.Errorf("mirror %q is defined, and the daemon has not taken it up yet: %w", def.Name, ctx.Err())
 		}
 	}
 }
@@ -166,17 +165,25 @@ const contactPatience = 7 * time.Second
 func (f *definitionFlags) judge(ctx context.Context, d *desk, def coordinator.Definition, now *fares, fresh, late bool) (done bool, err error) {
 	switch {
 	case now.Running && now.Contacted:
-		fmt.Fprintf(d.out, "%s: the daemon runs it\n", def.Name)
+		f.tell(d, fresh, def.Name+": the daemon runs it")
 		return true, nil
 	case now.Same && fresh:
-		return true, errors.Join(&outcome{exitFailed, errors.New(now.Reason)}, d.c.Delete(ctx, def.Name), f.dropped(ctx, d))
+		return true, errors.Join(&outcome{exitFailed, fmt.Errorf("mirror %q is not created: %w", def.Name, mirror.ErrSameCluster)}, d.c.Delete(ctx, def.Name), f.dropped(ctx, d))
 	case now.Reason != "":
-		return true, &outcome{exitPending, fmt.Errorf("%s is defined, but cannot be opened yet: %s", def.Name, now.Reason)}
+		return true, &outcome{exitPending, fmt.Errorf("mirror %q is defined, but cannot be opened yet: %s", def.Name, now.Reason)}
 	case now.Running && late && now.Trouble != "":
-		fmt.Fprintf(d.out, "%s: the daemon runs it, and waits for a cluster: %s\n", def.Name, printable(now.Trouble))
+		f.tell(d, fresh, def.Name+": the daemon runs it, and waits for a cluster: "+now.Trouble)
 		return true, nil
 	}
 	return false, nil
+}
+
+// tell says how a mirror fares, and before it that it is a new one.
+func (f *definitionFlags) tell(d *desk, fresh bool, text string) {
+	if fresh {
+		fmt.Fprintf(d.out, "%s: created\n", f.mirror)
+	}
+	fmt.Fprintln(d.out, printable(text))
 }
 
 func newAlter(s streams) *cobra.Command {

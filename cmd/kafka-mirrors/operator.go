@@ -171,7 +171,7 @@ func spoken(err error) error {
 		if o, ok := e.(*outcome); ok {
 			e = o.err
 		}
-		for _, e := range flat(e) {
+		for _, e := range unnested(flat(e)) {
 			if m, ok := e.(*mirror.Error); ok {
 				e = errors.New(strings.TrimPrefix(m.Error(), m.Op+": "))
 			}
@@ -179,6 +179,24 @@ func spoken(err error) error {
 		}
 	}
 	return &outcome{codeOf(err), errors.Join(all...)}
+}
+
+// unnested takes the errors of topics out of those of mirrors.
+func unnested(errs []error) (all []error) {
+	for _, e := range errs {
+		m, ok := e.(*mirror.Error)
+		if !ok {
+			all = append(all, e)
+			continue
+		}
+		inner := flat(m.Err)
+		if _, topics := inner[0].(*mirror.Error); topics {
+			all = append(all, unnested(inner)...)
+			continue
+		}
+		all = append(all, e)
+	}
+	return all
 }
 
 // needMirror says that a name was not given.
