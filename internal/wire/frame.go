@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"io"
+	"bufio"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -122,17 +122,17 @@ func frameClass(n int) int {
 }
 
 // readFrom fills the frame.
-func (f *Frame) readFrom(r io.Reader, sum bool) error {
-	if !sum {
-		_, err := io.ReadFull(r, f.buf[:f.to])
-		return err
+func (f *Frame) readFrom(r *bufio.Reader, sum bool, low *lowWater) error {
+	if f.summed = sum; sum {
+		f.sums.Reset(f.buf[:f.to])
 	}
-	f.summed = true
-	f.sums.Reset(f.buf[:f.to])
 	for at := 0; at < f.to; {
+		low.rest(f.to-at, r.Buffered())
 		n, err := r.Read(f.buf[at:f.to])
 		at += n
-		f.sums.Filled(at)
+		if sum {
+			f.sums.Filled(at)
+		}
 		if err != nil && at < f.to {
 			return err
 		}

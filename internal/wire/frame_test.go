@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -102,6 +103,8 @@ func TestFramePoolConcurrent(t *testing.T) {
 	all.Wait()
 }
 
+var unmarked = newLowWater(new(Conn))
+
 // TestFrameSums: an answer that comes in pieces has the checksums of its bytes, from any
 // offset of its body on; also the next one in the same memory, summed or not.
 func TestFrameSums(t *testing.T) {
@@ -114,7 +117,7 @@ func TestFrameSums(t *testing.T) {
 			b[i] = byte(random.Uint32())
 		}
 		f := p.Get(size)
-		if err := f.readFrom(iotest.OneByteReader(bytes.NewReader(b)), n%3 > 0); err != nil {
+		if err := f.readFrom(bufio.NewReader(iotest.OneByteReader(bytes.NewReader(b))), n%3 > 0, unmarked); err != nil {
 			t.Fatal(err)
 		}
 		f.from = min(size, n) // the header's tags
@@ -129,7 +132,7 @@ func TestFrameSums(t *testing.T) {
 		f.Release()
 	}
 	for _, sum := range []bool{false, true} {
-		if err := p.Get(10).readFrom(bytes.NewReader(make([]byte, 9)), sum); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err := p.Get(10).readFrom(bufio.NewReader(bytes.NewReader(make([]byte, 9))), sum, unmarked); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("cut off, summed %v: %v", sum, err)
 		}
 	}

@@ -28,7 +28,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if why := c.enqueue([]*entry{{call: call, deadline: time.Now().Add(time.Hour)}}); why != nil {
 			t.Fatal(why)
 		}
-		frame, e, err := c.readAnswer(bufio.NewReader(bytes.NewReader(data)))
+		frame, e, err := c.readAnswer(bufio.NewReader(bytes.NewReader(data)), newLowWater(c))
 		if err != nil {
 			return
 		}

@@ -14,10 +14,16 @@ import (
 // its frame.
 const readBuffer = 16 << 10
 
+// headSize are the bytes in front of every answer: its size, and the correlation id.
+const headSize = 8
+
 // patientReader reads the connection past read deadlines that no request in
 // flight has reached. They are set when a request is sent and not taken back
 // when it is answered, which would cost a timer change per answer.
-type patientReader struct{ c *Conn }
+type patientReader struct {
+	c   *Conn
+	low *lowWater
+}
 
 func (r patientReader) Read(p []byte) (int, error) {
 	for {
@@ -26,6 +32,7 @@ func (r patientReader) Read(p []byte) (int, error) {
 			return n, nil
 		}
 		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !r.c.expired() {
+			r.low.late()
 			continue
 		}
 		return n, err
@@ -34,9 +41,10 @@ func (r patientReader) Read(p []byte) (int, error) {
 
 // readLoop delivers answers until the connection ends.
 func (c *Conn) readLoop() {
-	buffered := bufio.NewReaderSize(patientReader{c}, readBuffer)
+	low := newLowWater(c)
+	buffered := bufio.NewReaderSize(patientReader{c, low}, readBuffer)
 	for {
-		frame, e, err := c.readAnswer(buffered)
+		frame, e, err := c.readAnswer(buffered, low)
 		if err != nil {
 			var why *Error
 			if !errors.As(err, &why) {
@@ -49,8 +57,9 @@ func (c *Conn) readLoop() {
 	}
 }
 
-func (c *Conn) readAnswer(r io.Reader) (*Frame, *entry, error) {
-	var head [8]byte
+func (c *Conn) readAnswer(r *bufio.Reader, low *lowWater) (*Frame, *entry, error) {
+	low.next(r.Buffered())
+	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +73,8 @@ func (c *Conn) readAnswer(r io.Reader) (*Frame, *entry, error) {
 		return nil, nil, c.garbage(head, err)
 	}
 	frame := c.cfg.Frames.Get(size)
-	if err := frame.readFrom(r, sum); err != nil {
+	low.answer = len(head) + size
+	if err := frame.readFrom(r, sum, low); err != nil {
 		frame.Release()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -88,7 +98,7 @@ func (c *Conn) readAnswer(r io.Reader) (*Frame, *entry, error) {
 }
 
 // answerSize is the length of what follows size and correlation id.
-func answerSize(head [8]byte, limit int32) (int, error) {
+func answerSize(head [headSize]byte, limit int32) (int, error) {
 	size := int32(binary.BigEndian.Uint32(head[:]))
 	if size < 4 || size > limit {
 		return 0, fmt.Errorf("answer of %d bytes (limit %d)", size, limit)
@@ -98,7 +108,7 @@ func answerSize(head [8]byte, limit int32) (int, error) {
 
 // garbage is the error for bytes that are not an answer. A TLS alert record is
 // what a TLS listener says to a client that does not speak TLS.
-func (c *Conn) garbage(head [8]byte, err error) error {
+func (c *Conn) garbage(head [headSize]byte, err error) error {
 	cause := Protocol
 	if head[0] == 0x15 && head[1] == 3 && head[2] <= 4 {
 		cause, err = TLS, errors.New("the listener speaks TLS")
