@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +13,7 @@ import (
 // TestOwedOffsets: what a rebuild owes to groups outlives a second rebuild, which does
 // not find it at the destination any more, and a look that came from before it.
 func TestOwedOffsets(t *testing.T) {
-	first, second := cluster.TopicID{1}, cluster.TopicID{2}
+	first, second, third := cluster.TopicID{1}, cluster.TopicID{2}, cluster.TopicID{3}
 	owe := func(group string, offset int64) cluster.GroupOffset {
 		return cluster.GroupOffset{Group: group, Offset: offset}
 	}
@@ -32,6 +33,10 @@ func TestOwedOffsets(t *testing.T) {
 		{Event{Kind: EventRestored, Start: 50}, []cluster.GroupOffset{owe("near", 40), owe("own", 30), owe("far", 40)}},
 		{Event{Kind: EventCutDone}, []cluster.GroupOffset{owe("near", 40), owe("own", 30), owe("far", 40)}},
 		{Event{Kind: EventRestored, Start: 50}, nil},
+		// Its own cut is known, it has failed, and another partition's rebuild takes it along.
+		{Event{Kind: EventCutNeeded, Cut: 30, RebuildOf: third, Restore: []cluster.GroupOffset{owe("far", 30)}}, []cluster.GroupOffset{owe("far", 30)}},
+		{Event{Kind: EventFailed, Err: cluster.ErrUnavailable}, []cluster.GroupOffset{owe("far", 30)}},
+		{Event{Kind: EventCutNeeded, Cut: math.MaxInt64, RebuildOf: third, Restore: []cluster.GroupOffset{owe("far", 90)}}, []cluster.GroupOffset{owe("far", 30)}},
 	} {
 		next, _, err := step(rec, s.ev)
 		if err != nil {

@@ -144,11 +144,11 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 	if ev.How != "" {
 		rec.Alignment = ev.How
 	}
-	if rebuild {
-		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, owed(rec.Restore, ev)
-	}
 	if rec.Cut < 0 || ev.Cut < rec.Cut {
 		rec.Cut = ev.Cut
+	}
+	if rebuild {
+		rec.RebuildOf, rec.RebuildAs, rec.Restore = ev.RebuildOf, ev.RebuildAs, owed(rec.Restore, ev.Restore, rec.Cut)
 	}
 	if rec.State == StatePaused || rec.State == StateFailed {
 		return rec, nil, nil // it comes to that when it goes on
@@ -157,14 +157,16 @@ func cutNeeded(rec Record, ev Event) (Record, []Effect, error) {
 }
 
 // owed is what a rebuild takes from groups, and what an earlier one has not given back
-// yet, no further than the cut.
-func owed(before []cluster.GroupOffset, ev Event) []cluster.GroupOffset {
-	all := slices.Clone(ev.Restore)
+// yet, no further than the cut, which may be known from before.
+func owed(before, now []cluster.GroupOffset, cut int64) []cluster.GroupOffset {
+	all := slices.Clone(now)
 	for _, o := range before {
-		if !slices.ContainsFunc(ev.Restore, func(n cluster.GroupOffset) bool { return n.Group == o.Group }) {
-			o.Offset = min(o.Offset, ev.Cut)
+		if !slices.ContainsFunc(now, func(n cluster.GroupOffset) bool { return n.Group == o.Group }) {
 			all = append(all, o)
 		}
+	}
+	for i := range all {
+		all[i].Offset = min(all[i].Offset, cut)
 	}
 	return all
 }
