@@ -56,6 +56,11 @@ func (m *Mirror) standing(ctx context.Context, share bool, names []string) ([]of
 	}
 	if s, can := m.destination.(offsets.ShareSource); can {
 		answers, err := s.ShareOffsets(ctx, names)
+		for i, a := range answers {
+			for p, err := range a.Unknown {
+				answers[i].Err = fmt.Errorf("%v: %w", p, err)
+			}
+		}
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return answers, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -136,6 +137,10 @@ func (c Copier) copyKind(ctx context.Context, w way, names []string, t *tally) e
 			t.fail(name, "at the destination", err)
 			continue
 		}
+		logs, err := known(logs, theirs[i], ours[i])
+		if err != nil {
+			t.fail(name, "in part", err)
+		}
 		ch := Diff(name, theirs[i].Offsets, ours[i].Offsets, c.Ledger.marks(key(w.kind, name)), logs)
 		t.left(ch)
 		if write = write || len(ch.Offsets) > 0; len(ch.Offsets) > 0 || len(ch.Marks) > 0 {
@@ -173,16 +178,43 @@ func (c Copier) both(ctx context.Context, w way, names []string) (theirs, ours [
 	return theirs, ours, group.Wait()
 }
 
+// known leaves out the logs of partitions on which a side does not know of the group.
+func known(logs map[cluster.Partition]Log, sides ...CommittedAnswer) (map[cluster.Partition]Log, error) {
+	unknown := map[cluster.Partition]error{}
+	for _, a := range sides {
+		for p, err := range a.Unknown {
+			if _, copied := logs[p]; copied {
+				unknown[p] = err
+			}
+		}
+	}
+	if len(unknown) == 0 {
+		return logs, nil
+	}
+	logs = maps.Clone(logs)
+	for p := range unknown {
+		delete(logs, p)
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(unknown)), cluster.Partition.Compare)
+	return logs, fmt.Errorf("unknown on %d partitions, on %v: %w", len(unknown), first, unknown[first])
+}
+
 // partitions are those in which groups have committed.
 func partitions(answers []CommittedAnswer) []cluster.Partition {
 	seen := map[cluster.Partition]bool{}
 	var ps []cluster.Partition
+	add := func(p cluster.Partition) {
+		if !seen[p] {
+			seen[p] = true
+			ps = append(ps, p)
+		}
+	}
 	for _, a := range answers {
 		for _, o := range a.Offsets {
-			if !seen[o.Partition] {
-				seen[o.Partition] = true
-				ps = append(ps, o.Partition)
-			}
+			add(o.Partition)
+		}
+		for p := range a.Unknown {
+			add(p)
 		}
 	}
 	return ps

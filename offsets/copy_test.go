@@ -139,6 +139,29 @@ func TestCopyCutShort(t *testing.T) {
 	}
 }
 
+// TestCopyInPart: a group of which a side knows nothing on one partition is copied on the others, and left
+// alone there (I10, I12).
+func TestCopyInPart(t *testing.T) {
+	down := errors.New("no leader")
+	both := CommittedAnswer{Offsets: []cluster.Committed{at(0, 5), at(1, 6)}}
+	none := func(n int32, err error) map[cluster.Partition]error { return map[cluster.Partition]error{part(n): err} }
+	source := &side{groups: []cluster.Group{{Name: "theirs"}, {Name: "ours"}, {Name: "elsewhere"}}, of: map[string]CommittedAnswer{
+		"theirs": {Offsets: []cluster.Committed{at(1, 6)}, Unknown: none(0, down)}, "ours": both, "elsewhere": {Offsets: both.Offsets, Unknown: none(7, down)},
+	}}
+	destination := &side{of: map[string]CommittedAnswer{"ours": {Unknown: none(1, down)}}}
+	report, err := Copier{Source: source, Destination: destination, Logs: logs(10)}.Copy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]cluster.Committed{"theirs": {at(1, 6)}, "ours": {at(0, 5)}, "elsewhere": both.Offsets}
+	if diff := cmp.Diff(want, destination.committed); diff != "" {
+		t.Error(diff)
+	}
+	if len(report.Failed) != 2 || !errors.Is(report.Failed["theirs"], down) || !errors.Is(report.Failed["ours"], down) || !strings.Contains(report.Failed["ours"].Error(), "t-1") {
+		t.Errorf("failed %v", report.Failed)
+	}
+}
+
 // TestCopyShares: share groups go their own way where both sides know it, and are left out
 // where one does not.
 func TestCopyShares(t *testing.T) {

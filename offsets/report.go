@@ -20,8 +20,8 @@ type Report struct {
 	Held map[string][]Place
 	// Active have members at the destination and were to be moved.
 	Active map[string][]Place
-	// Failed could not be read, or were not written though they have no members, with the
-	// reason.
+	// Failed could not be read, or were not written though they have no members, at least on
+	// one partition, with the reason.
 	Failed map[string]error
 	// Warnings are about parts of the clusters of which nothing is known.
 	Warnings []error

@@ -22,6 +22,8 @@ type Source interface {
 // CommittedAnswer answers one group of Committed.
 type CommittedAnswer struct {
 	Offsets []cluster.Committed
+	// Unknown are partitions on which nothing could be learned of the group, and why.
+	Unknown map[cluster.Partition]error
 	Err     error
 }
 

@@ -3,6 +3,7 @@ package acceptance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // once more at the stop; a group with a member there is left alone (I11).
 func TestJoinedGroups(t *testing.T) {
 	src, dst := source(t), joinable(t, "4.4.0")
-	const topic, moves, busy = "joined-groups", "joined-groups-moves", "joined-groups-busy"
+	const topic, moves, busy, shares = "joined-groups", "joined-groups-moves", "joined-groups-busy", "joined-groups-shares"
 	src.CreateTopic(t, topic, 1, 1, nil)
 	put(t, src, topic, 0, 100)
 	from, to := connect(t, src), connect(t, dst)
@@ -33,6 +34,16 @@ func TestJoinedGroups(t *testing.T) {
 		}
 	}
 	commit(50, moves, busy)
+	share := func(at int64) {
+		t.Helper()
+		if err := setShare(t, from, shares, topic, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sharing := strings.HasPrefix(src.Version(), "4.")
+	if sharing {
+		share(40)
+	}
 	us := &member{t: t, k: dst, first: 200}
 	m := run(t, topic, from, us.destination(), mirror.Options{
 		Topics: mirror.Topics{Include: []string{topic}}, Store: coordinator.NewMemory(), Groups: mirror.Groups{Include: []string{topic + "-.*"}},
@@ -66,6 +77,10 @@ func TestJoinedGroups(t *testing.T) {
 	})
 	commit(30, moves) // backwards on purpose
 	stands(moves, 30)
+	if sharing { // its coordinator asks us where the log ends
+		share(70)
+		kafkatest.Eventually(t, time.Minute, func(ctx context.Context) error { return shareStands(ctx, to, shares, 70) })
+	}
 	if err := groupStands(t.Context(), to, busy, topic, 50); err != nil {
 		t.Error(err)
 	}

@@ -121,6 +121,13 @@ func shareOffsets(ctx context.Context, conn *wire.Conn, groups []string, idx []i
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
 				at := cluster.Partition{Topic: t.Topic, Partition: p.Partition}
+				if err := wire.CodeError(p.ErrorCode); err != nil && !moved(err) { // its leader was to say where the log ends
+					if got.Unknown == nil {
+						got.Unknown = map[cluster.Partition]error{}
+					}
+					got.Unknown[at] = err
+					continue
+				}
 				if addCommitted(&got, at, p.StartOffset, nil, p.ErrorCode); p.ErrorCode == 0 && p.StartOffset >= 0 && p.Lag >= 0 {
 					lags[i][shareKey{g.GroupID, at}] = p.Lag
 				}
