@@ -23,6 +23,7 @@ type daemonFlags struct {
 	salvage   string
 	noSalvage bool
 	events    bool
+	board     boardFlags
 }
 
 func newDaemon(s streams) *cobra.Command {
@@ -47,7 +48,7 @@ The source's user needs to describe and read it.
 Once every 10 seconds, and when something changes, a line for each mirror is printed; what
 happens goes to stderr, a line each.
 
-` + connectionHelp + `
+` + boardHelp + "\n\n" + connectionHelp + `
 
 Exit codes: 0 stopped by a signal; 1 it did not work; 2 the command line or a configuration
 file is wrong; 130 a second signal did not wait for the clean stop.`,
@@ -65,6 +66,7 @@ file is wrong; 130 a second signal did not wait for the clean stop.`,
 	c.Flags().StringVar(&f.salvage, "salvage", salvageFolder, "`folder` for records that are cut; a cut waits until they are there")
 	c.Flags().BoolVar(&f.noSalvage, "no-salvage", false, "do not keep the records that are cut")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
+	f.board.register(c)
 	c.Flags().SortFlags = false
 	return c
 }
@@ -72,18 +74,28 @@ file is wrong; 130 a second signal did not wait for the clean stop.`,
 func (f *daemonFlags) run(ctx context.Context, s streams) error {
 	shown := &screen{streams: s}
 	salvage, err := (&policyFlags{salvage: f.salvage, noSalvage: f.noSalvage}).salvager(shown.line)
-	d, err := f.operator.open(s, err)
+	d, err := f.operator.open(s, err, f.board.check())
 	if err != nil {
 		return err
 	}
 	defer d.store.Close()
 	logger := d.reached.Logger
 	o := ends{reached: d.reached, topic: f.operator.topic, secrets: resolver{f.secrets}}
-	c, err := mirror.NewController(d.store, o.open, &mirror.ControllerOptions{
-		Mirrors: mirror.Options{Salvage: salvage, Events: namedEvents(shown.line, f.events), Logger: logger},
+	var c *mirror.Controller
+	board := f.board.make(func(ctx context.Context) ([]mirror.Description, error) { return lookAtAll(ctx, c) })
+	defer board.close()
+	tell := func(line string) {
+		shown.line(line)
+		board.event(line)
+	}
+	c, err = mirror.NewController(d.store, o.open, &mirror.ControllerOptions{
+		Mirrors: mirror.Options{Salvage: salvage, Events: namedEvents(tell, f.events), Logger: logger},
 		Logger:  logger, LookInterval: time.Second, Peers: o.peers,
 	})
 	if err != nil {
+		return failed(err)
+	}
+	if err := board.start(shown.line); err != nil {
 		return failed(err)
 	}
 	clerk := &clerk{c: c, notes: d.store, by: whoWe(), logger: logger}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,9 @@ type runFlags struct {
 	policy              policyFlags
 	access              accessFlags
 	join                joinFlags
+	board               boardFlags
+
+	told func(line string) // of events, besides the screen; nil: nobody
 }
 
 const runExamples = `  # two clusters without security
@@ -55,7 +59,10 @@ const runExamples = `  # two clusters without security
       --join 900-902 --join-listener INTERNAL=PLAINTEXT://mirror1:9991 --join-listener CLIENT=PLAINTEXT://mirror1:9992`
 
 func newRun(s streams) *cobra.Command {
-	return newRunWith(s, &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}})
+	f := &runFlags{source: connectionFlags{side: "source"}, destination: connectionFlags{side: "destination"}}
+	c := newRunWith(s, f)
+	f.board.register(c)
+	return c
 }
 
 // newRunWith is run with its flags in f.
@@ -138,7 +145,7 @@ func (o *opened) destination() mirror.Destination {
 // opened before all of them are good.
 func (f *runFlags) open(s *screen) (*opened, error) {
 	logger, err := newLogger(s, f.level)
-	errs := []error{err}
+	errs := []error{err, f.board.check()}
 	source, err := f.source.orStandIn(logger)
 	errs = append(errs, err)
 	destination, err := f.destination.orStandIn(logger)
@@ -215,7 +222,7 @@ func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Co
 	}
 	o := &mirror.Options{
 		Topics: mirror.Topics{Include: f.include, Exclude: slices.Clone(f.exclude)},
-		Events: events(s.line, f.events), Logger: logger, SyncInterval: max(f.interval, 0),
+		Events: events(func(line string) { f.tell(s, line) }, f.events), Logger: logger, SyncInterval: max(f.interval, 0),
 	}
 	if name := f.state.topic; topics.Literal(name) {
 		if slices.Contains(f.include, name) {
@@ -225,6 +232,14 @@ func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Co
 	}
 	errs = append(errs, f.policy.apply(o, destination, f.join.on(), s.line), f.access.apply(o, f.state.state != inMemory))
 	return o, errors.Join(errs...)
+}
+
+// tell prints what has happened.
+func (f *runFlags) tell(s *screen, line string) {
+	s.line(line)
+	if f.told != nil {
+		f.told(line)
+	}
 }
 
 func closeAll(clusters ...*kafka.Cluster) {
@@ -248,8 +263,15 @@ func newLogger(s *screen, level string) (*slog.Logger, error) {
 
 func (f *runFlags) run(ctx context.Context, s streams) error {
 	shown := &screen{streams: s}
+	var m atomic.Pointer[mirror.Mirror]
+	board := f.board.make(lookAt(&m))
+	defer board.close()
+	f.told = board.event
 	for {
-		err := f.turn(ctx, shown)
+		err := f.turn(ctx, shown, func(now *mirror.Mirror) error {
+			m.Store(now)
+			return board.start(shown.line)
+		})
 		if !errors.Is(err, mirror.ErrSuperseded) || ctx.Err() != nil {
 			return err
 		}
@@ -258,12 +280,16 @@ func (f *runFlags) run(ctx context.Context, s streams) error {
 }
 
 // turn runs the mirror until it is told to end, or another process has taken over.
-func (f *runFlags) turn(ctx context.Context, shown *screen) error {
+// made is told of the mirror before it runs.
+func (f *runFlags) turn(ctx context.Context, shown *screen, made func(*mirror.Mirror) error) error {
 	o, err := f.open(shown)
 	if err != nil {
 		return err
 	}
 	if err := o.joining.check(ctx); err != nil {
+		return errors.Join(failed(err), o.Close())
+	}
+	if err := made(o.m); err != nil {
 		return errors.Join(failed(err), o.Close())
 	}
 	began := time.Now()

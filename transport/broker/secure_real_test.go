@@ -77,6 +77,7 @@ func TestRealSecure(t *testing.T) {
 	cfg := Config{IDs: IDs{100, 100}, Identities: new(MemoryIdentities), SASL: segplain.Mechanism{Username: "mirror", Password: "m"}}
 	look := func() string {
 		cfg := cfg
+		cfg.IDs.Last++ // the first is taken in the end
 		cfg.Bootstrap, cfg.Listeners = k.Bootstrap(), []Listener{{"INTERNAL", "127.0.0.1", 1, 2}, {"OTHER", "127.0.0.1", 1, 2}}
 		c, err := NewCandidate(cfg, nil, nil)
 		if err != nil {
