@@ -1,6 +1,7 @@
 package acl
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -161,4 +162,26 @@ func FuzzGuarding(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkGuarding: time grows with the topics and rules, not with one times the other.
+func BenchmarkGuarding(b *testing.B) {
+	for _, topics := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(topics), func(b *testing.B) {
+			var names []string
+			others := []cluster.Binding{rule("", write, prefixed), rule("topic-", write, prefixed, of("User:mirror"))}
+			for i := range topics {
+				names = append(names, fmt.Sprintf("topic-%06d", i))
+				others = append(others, rule(names[i]), rule(names[i], write, of("User:b")))
+			}
+			g := Guarding{May: []string{"User:mirror"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if want, _, _ := g.Rules(names, others); len(want) != 2*topics {
+					b.Fatal(len(want))
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*topics), "ns/topic")
+		})
+	}
 }

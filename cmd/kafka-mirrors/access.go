@@ -13,19 +13,20 @@ import (
 )
 
 // accessHelp is the part of the help about who may what.
-const accessHelp = `Access rules. --acls copies those that one of its rules matches, with all their rights; all
-matches every rule, fields match those that are named:
+const accessHelp = `Access rules. --acls copies those that one of its rules matches, with all their rights: all
+matches every one, fields match those that have them, as in
   --acls 'resource=TOPIC,pattern=PREFIXED,name=orders; principal=User:app,operation=READ'
-The fields are resource, pattern, name, principal, host, operation and permission, as
-kafka-acls.sh has them. They are only added, unless --acls-delete. It takes DESCRIBE at the source, DESCRIBE
-and ALTER at the destination, both on the cluster.
+The fields are resource, pattern, name, principal, host, operation and permission, with the
+words of kafka-acls.sh. Rules are only added, unless --acls-delete says otherwise. It takes
+DESCRIBE on the source cluster, DESCRIBE and ALTER on the destination cluster.
 
-Guard. --guard keeps all but its principals from writing to mirror topics of a destination that
-has an authorizer: whoever a rule allows to write is denied it, topic by topic, until
-the topic is stopped. Then exactly what was added is gone, after a crash too; so it needs --state
-kafka or file:DIR. This mirror's own principal has to be among them, as User:name; super users are
-never refused. A topic on which a rule lets User:* write is guarded only with --guard-super-users, one
-that has no rules only with --guard-open. With --join nobody can write anyway.`
+Guard. --guard keeps all but its principals from writing to mirror topics of a destination
+that has an authorizer: whoever a rule allows to write is denied it, topic by topic, until
+the topic is stopped. Then exactly what was added is gone, after a crash too; so it needs
+--state kafka or file:DIR. This mirror's own principal has to be one of them, as User:name;
+super users are never refused. A topic on which a rule lets User:* write is guarded only
+with --guard-super-users, one that has no rules only with --guard-open. With --join nobody
+can write anyway.`
 
 // accessFlags say which access rules are copied, and who may write to mirror topics.
 type accessFlags struct {
