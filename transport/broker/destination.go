@@ -129,7 +129,9 @@ type Destination struct {
 	control *control
 	own     *ownTopics
 	answers answers
-	bounds  askers
+	bounds  askers[cluster.Partition, bounds]
+	writers askers[cluster.Partition, wrote]
+	aborts  askers[openTransaction, error]
 	scans   chan struct{} // taken by those that read logs of replicas
 	guard   *guard
 	wishes  *epochWishes

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,31 +27,62 @@ type producer struct {
 	open        int64
 }
 
+// wrote are those who have written to a log.
+type wrote struct {
+	all []producer
+	err error
+}
+
 // producers asks a replica, which need not lead, who has written to a log
 // (DescribeProducers, KIP-664).
 func (d *Destination) producers(ctx context.Context, replica int32, name cluster.Partition) ([]producer, error) {
-	conn, err := d.m.brokers.Conn(ctx, replica, "scan")
+	w, err := d.writers.of(replica).ask(ctx, name, func(ctx context.Context, names []cluster.Partition) map[cluster.Partition]wrote {
+		return d.writersOf(ctx, replica, names)
+	})
 	if err != nil {
 		return nil, err
 	}
+	return w.all, w.err
+}
+
+func (d *Destination) writersOf(ctx context.Context, replica int32, names []cluster.Partition) map[cluster.Partition]wrote {
 	req := kmsg.NewPtrDescribeProducersRequest()
-	topic := kmsg.NewDescribeProducersRequestTopic()
-	topic.Topic, topic.Partitions = name.Topic, []int32{name.Partition}
-	req.Topics = append(req.Topics, topic)
-	resp, err := conn.Do(ctx, req)
+	out := make(map[cluster.Partition]wrote, len(names))
+	for topic, partitions := range numbers(names) {
+		one := kmsg.NewDescribeProducersRequestTopic()
+		one.Topic, one.Partitions = topic, partitions
+		req.Topics = append(req.Topics, one)
+	}
+	conn, err := d.m.brokers.Conn(ctx, replica, "scan")
+	var resp kmsg.Response
+	if err == nil {
+		resp, err = conn.Do(ctx, req)
+	}
+	for _, name := range names {
+		out[name] = wrote{err: cmp.Or(err, errNothing)}
+	}
 	if err != nil {
-		return nil, err
+		return out
 	}
 	for _, t := range resp.(*kmsg.DescribeProducersResponse).Topics {
 		for _, p := range t.Partitions {
-			out := make([]producer, 0, len(p.ActiveProducers))
+			w := wrote{err: saying(p.ErrorCode, p.ErrorMessage)}
 			for _, a := range p.ActiveProducers {
-				out = append(out, producer{a.ProducerID, int16(a.ProducerEpoch), a.CoordinatorEpoch, a.CurrentTxnStartOffset})
+				w.all = append(w.all, producer{a.ProducerID, int16(a.ProducerEpoch), a.CoordinatorEpoch, a.CurrentTxnStartOffset})
 			}
-			return out, saying(p.ErrorCode, p.ErrorMessage)
+			out[cluster.Partition{Topic: t.Topic, Partition: p.Partition}] = w
 		}
 	}
-	return nil, errNothing
+	return out
+}
+
+// numbers are the partitions by topic.
+func numbers(names []cluster.Partition) map[string][]int32 {
+	out := make(map[string][]int32)
+	for _, name := range names {
+		out[name.Topic] = append(out[name.Topic], name.Partition)
+	}
+	return out
 }
 
 // remember takes down what stands in logs that are about to be handed back.
@@ -144,10 +176,10 @@ func (d *Destination) abortOpen(ctx context.Context, name cluster.Partition) ([]
 	}
 	var ids []int64
 	for _, p := range all {
-		err := d.abort(ctx, leader, name, p)
+		err := d.abort(ctx, leader, openTransaction{name, p})
 		for deadline := time.Now().Add(patience); err != nil && aboutToLead(err) && time.Now().Before(deadline) && ctx.Err() == nil; {
 			pause(ctx, 5*stepLook)
-			err = d.abort(ctx, leader, name, p)
+			err = d.abort(ctx, leader, openTransaction{name, p})
 		}
 		if err != nil {
 			return ids, fmt.Errorf("%v: aborting the transaction of producer %d: %w", name, p.id, err)
@@ -216,34 +248,4 @@ func (d *Destination) realBrokers() (ids []int32) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// markerVersion is the last of WriteTxnMarkers that says nothing of the protocol of
-// the transaction (KIP-1228): the source's may be another one than this cluster's.
-const markerVersion = 1
-
-func (d *Destination) abort(ctx context.Context, leader int32, name cluster.Partition, p producer) error {
-	conn, err := d.m.brokers.Conn(ctx, leader, "scan")
-	if err != nil {
-		return err
-	}
-	req := kmsg.NewPtrWriteTxnMarkersRequest()
-	marker := kmsg.NewWriteTxnMarkersRequestMarker()
-	marker.ProducerID, marker.ProducerEpoch, marker.CoordinatorEpoch = p.id, p.epoch, max(p.coordinator, 0)
-	topic := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
-	topic.Topic, topic.Partitions = name.Topic, []int32{name.Partition}
-	marker.Topics = append(marker.Topics, topic)
-	req.Markers = append(req.Markers, marker)
-	resp, err := conn.DoVersion(ctx, req, markerVersion)
-	if err != nil {
-		return err
-	}
-	for _, m := range resp.(*kmsg.WriteTxnMarkersResponse).Markers {
-		for _, t := range m.Topics {
-			for _, p := range t.Partitions {
-				return wire.CodeError(p.ErrorCode)
-			}
-		}
-	}
-	return errNothing
 }

@@ -16,92 +16,15 @@ type bounds struct {
 	err        error
 }
 
-// askBounds asks for some partitions, and has an answer for each.
-type askBounds func(ctx context.Context, names []cluster.Partition) map[cluster.Partition]bounds
-
-// together has the questions to one broker that come while one is on its way asked in one
-// request: a process that takes over leads many partitions at the same moment.
-type together struct {
-	turn chan struct{} // taken by who asks, for all that wait
-
-	mu      sync.Mutex
-	waiting []*question
-}
-
-type question struct {
-	name   cluster.Partition
-	done   chan struct{} // closed with the answer
-	answer bounds
-}
-
-// askers are those of all real brokers. The zero value is ready.
-type askers struct {
-	mu  sync.Mutex
-	all map[int32]*together
-}
-
-func (a *askers) of(broker int32) *together {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t := a.all[broker]
-	if t == nil {
-		if a.all == nil {
-			a.all = make(map[int32]*together)
-		}
-		t = newTogether()
-		a.all[broker] = t
-	}
-	return t
-}
-
-func newTogether() *together { return &together{turn: make(chan struct{}, 1)} }
-
-func (t *together) ask(ctx context.Context, name cluster.Partition, send askBounds) bounds {
-	q := &question{name: name, done: make(chan struct{})}
-	t.mu.Lock()
-	t.waiting = append(t.waiting, q)
-	t.mu.Unlock()
-	select {
-	case <-q.done:
-	case <-ctx.Done(): // who asks next asks for nobody
-		return bounds{err: ctx.Err()}
-	case t.turn <- struct{}{}:
-		t.sendAll(ctx, send)
-		<-t.turn
-	}
-	return q.answer
-}
-
-// sendAll asks for all that wait. It needs the turn. A question that does not wait any more was
-// answered by who had the turn before.
-func (t *together) sendAll(ctx context.Context, send askBounds) {
-	t.mu.Lock()
-	all := t.waiting
-	t.waiting = nil
-	t.mu.Unlock()
-	names, seen := make([]cluster.Partition, 0, len(all)), make(map[cluster.Partition]struct{}, len(all))
-	for _, q := range all {
-		if _, twice := seen[q.name]; !twice {
-			seen[q.name] = struct{}{}
-			names = append(names, q.name)
-		}
-	}
-	if len(names) == 0 {
-		return
-	}
-	answers := send(ctx, names)
-	for _, q := range all {
-		q.answer = answers[q.name]
-		close(q.done)
-	}
-}
-
 // ends asks a replica where its log begins and ends: the debugging consumer (replica
 // id -2) may ask those that do not lead, and is told the log end.
 func (d *Destination) ends(ctx context.Context, replica int32, name cluster.Partition) (start, end int64, err error) {
-	b := d.bounds.of(replica).ask(ctx, name, func(ctx context.Context, names []cluster.Partition) map[cluster.Partition]bounds {
+	b, err := d.bounds.of(replica).ask(ctx, name, func(ctx context.Context, names []cluster.Partition) map[cluster.Partition]bounds {
 		return d.boundsOf(ctx, replica, names)
 	})
+	if err != nil {
+		return 0, 0, err
+	}
 	return b.start, b.end, b.err
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -33,14 +34,15 @@ func TestTogether(t *testing.T) {
 			}
 			return out
 		}
-		all := newTogether()
+		all := newTogether[cluster.Partition, bounds]()
 		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		var asking sync.WaitGroup
 		began := time.Now()
 		ask := func(ctx context.Context, partition int32, want bounds) {
 			asking.Go(func() {
-				if got := all.ask(ctx, cluster.Partition{Topic: "t", Partition: partition}, send); got.start != want.start || got.end != want.end || !errors.Is(got.err, want.err) {
+				got, err := all.ask(ctx, cluster.Partition{Topic: "t", Partition: partition}, send)
+				if got.err = cmp.Or(err, got.err); got.start != want.start || got.end != want.end || !errors.Is(got.err, want.err) {
 					t.Errorf("partition %d: %+v, want %+v", partition, got, want)
 				}
 			})
