@@ -8,6 +8,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
+	"github.com/clustermirror/mirror/fetcher"
 	"github.com/clustermirror/mirror/preflight"
 	"github.com/clustermirror/mirror/topics"
 )
@@ -61,7 +62,7 @@ type survey struct {
 func (s *survey) plan() {
 	p := &s.facts.Plan
 	p.Configs, p.Groups, p.ACLs = s.configs != nil && !s.opts.NoConfigs, !s.opts.NoGroups, s.opts.ACLs.Sync
-	p.Guard = s.opts.Guard.On
+	p.Guard, p.Cuts = s.opts.Guard.On, s.traits.Truncation != fetcher.TruncateNever
 	if in, ok := s.opts.Store.(coordinator.InTopic); ok {
 		p.StateTopic = in.StateTopic()
 	}
@@ -190,7 +191,10 @@ func (s *survey) record(ctx context.Context) {
 	s.facts.Recorded = len(records) > 0
 	for _, r := range records {
 		if t := s.of[r.Partition.Topic]; t != nil && r.Partition.Partition < t.Partitions {
-			t.Logs[r.Partition.Partition].Ours = r.Appended
+			l := &t.Logs[r.Partition.Partition]
+			if l.Ours = r.Appended; r.HasPosition {
+				l.Common = r.Position.Offset
+			}
 		}
 	}
 }
@@ -223,8 +227,13 @@ func (s *survey) peered(ctx context.Context, ps []cluster.Partition) {
 		return
 	}
 	for i, p := range ps {
-		if t := s.of[p.Topic]; t.Peer == nil {
+		t := s.of[p.Topic]
+		if t.Peer == nil {
 			t.Peer = barred(answers[i], id)
+		}
+		if l := &t.Logs[p.Partition]; answers[i].Found {
+			l.Ours, l.Back = true, true
+			l.Common = max(l.Common, answers[i].Position.Offset)
 		}
 	}
 }

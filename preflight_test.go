@@ -124,7 +124,8 @@ func TestPreflightLoop(t *testing.T) {
 	a, b := memory.New(memory.Options{ID: "A"}), memory.New(memory.Options{ID: "B"})
 	made(t, a.CreateTopic(cluster.NewTopic{Name: "orders", Partitions: 1}))
 	peers := coordinator.NewMemory()
-	rec := coordinator.Record{Partition: cluster.Partition{Topic: "orders"}, State: coordinator.StateMirroring, Sources: []string{"B"}, Appended: true, Aligned: true, StateEpoch: 1, OwnerEpoch: 1}
+	orders := cluster.Partition{Topic: "orders"}
+	rec := coordinator.Record{Partition: orders, State: coordinator.StateMirroring, Sources: []string{"B"}, Appended: true, Aligned: true, StateEpoch: 1, OwnerEpoch: 1}
 	if err := peers.Save(t.Context(), "back", []coordinator.Record{rec})[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +133,19 @@ func TestPreflightLoop(t *testing.T) {
 	want := []string{`blocks other-mirror: destination, topic orders: another mirror of the topic is active: mirror "back" from here to the source has not stopped there`}
 	if diff := cmp.Diff(want, preflighted(t, a, b, o)); diff != "" {
 		t.Error(diff)
+	}
+
+	made(t, b.CreateTopic(cluster.NewTopic{Name: "orders", Partitions: 1}))
+	if _, err := b.Produce(orders, memory.Values("x", "y", "z")...); err != nil {
+		t.Fatal(err)
+	}
+	rec.State, rec.StateEpoch, rec.HasPosition, rec.Position = coordinator.StateStopped, 2, true, cluster.Position{Offset: 2}
+	if err := peers.Save(t.Context(), "back", []coordinator.Record{rec})[0]; err != nil {
+		t.Fatal(err)
+	}
+	want = []string{`loses tail: destination, topic orders: 1 offset there never reached the source`}
+	if diff := cmp.Diff(want, preflighted(t, a, b, o)); diff != "" {
+		t.Errorf("stopped: %s", diff)
 	}
 }
 

@@ -38,7 +38,7 @@ func (j *judge) conflicts(t *Topic) {
 
 // logs: what stands in the destination's log, and how far away the source's begins.
 func (j *judge) logs(t *Topic) {
-	foreign, beyond := 0, 0
+	foreign, beyond, tail := 0, 0, int64(0)
 	for p, l := range t.Logs {
 		if l.HereErr != nil || l.ThereErr != nil {
 			continue
@@ -49,7 +49,13 @@ func (j *judge) logs(t *Topic) {
 				beyond++
 			}
 		}
+		if l.Back {
+			tail += max(0, l.There.HighWatermark-max(l.Common, l.There.LogStart))
+		}
 		j.far(t, p, l)
+	}
+	if tail > 0 {
+		j.tail(t, tail)
 	}
 	switch {
 	case beyond > 0:
@@ -63,6 +69,18 @@ func (j *judge) logs(t *Topic) {
 			Why:  "its records are compared with the source's at the start; where they are not the same the partition fails and nothing is overwritten",
 			Do:   "nothing if an earlier copy made it, else delete it"})
 	}
+}
+
+// tail: what a mirror the other way has not taken has to go before this one can bring
+// anything back.
+func (j *judge) tail(t *Topic, n int64) {
+	f := Finding{Severity: Loses, Code: "tail", Cluster: Destination, Topics: []string{t.Name},
+		What: fmt.Sprintf("%s there never reached the source", counted(int(n), "offset")),
+		Why:  "they are cut before the rest is brought back, and saved before that where salvage is on", Do: "nothing, or take them out first"}
+	if !j.Plan.Cuts {
+		f.Severity, f.Why, f.Do = Blocks, "they have to go before the rest can be brought back, and this destination cannot cut", "allow it (--truncation rebuild or join)"
+	}
+	j.add(f)
 }
 
 // far: an empty log is filled up to where the source's starts, within limits.

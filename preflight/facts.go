@@ -31,6 +31,8 @@ type Facts struct {
 // Plan is what the mirror is told to do besides copying.
 type Plan struct {
 	Configs, Groups, ACLs, Guard bool
+	// Cuts: the destination can cut the tail of a log, and may.
+	Cuts bool
 	// Join: the destination is joined as a broker. JoinErrs say why that would be refused.
 	Join     bool
 	JoinErrs []error
@@ -84,6 +86,11 @@ type Settings struct {
 type Log struct {
 	Here, There       cluster.Offsets
 	HereErr, ThereErr error
-	// Ours: the mirror has it on record that it appended there.
+	// Ours: it is on record how the destination's log came to be: this mirror has appended
+	// there, or one the other way has read it.
 	Ours bool
+	// Back: a mirror the other way has stopped, so that this one brings back what came since.
+	// Common is the offset up to which the logs were the same then; 0 when nothing tells.
+	Back   bool
+	Common int64
 }

@@ -174,6 +174,14 @@ func TestJudge(t *testing.T) {
 		{"records of ours", func(f *Facts) {
 			f.Topics[1].Logs[0] = Log{Here: cluster.Offsets{HighWatermark: 9}, There: cluster.Offsets{HighWatermark: 10}, Ours: true}
 		}, []string{}},
+		{"the way back", func(f *Facts) {
+			f.Topics[0].Logs[0] = Log{Here: cluster.Offsets{HighWatermark: 9}, There: cluster.Offsets{HighWatermark: 10}, Ours: true, Back: true, Common: 7}
+			f.Topics[1].Logs[0] = Log{Here: cluster.Offsets{HighWatermark: 9}, There: cluster.Offsets{HighWatermark: 7}, Ours: true, Back: true, Common: 7}
+		}, []string{"blocks tail destination, topic new: 3 offsets there never reached the source"}},
+		{"the way back, where tails are cut", func(f *Facts) {
+			f.Plan.Cuts = true
+			f.Topics[1].Logs[0] = Log{Here: cluster.Offsets{HighWatermark: 9}, There: cluster.Offsets{LogStart: 9, HighWatermark: 10}, Ours: true, Back: true, Common: 7}
+		}, []string{"loses tail destination, topic old: 1 offset there never reached the source"}},
 		{"starts too far away", func(f *Facts) {
 			f.Topics[0].Logs[0].Here = cluster.Offsets{LogStart: 101, HighWatermark: 200}
 		}, []string{"blocks start-far source, topic new: partition 0 starts at offset 101: as many have to be filled at the destination, and the limit is 100"}},
