@@ -103,7 +103,7 @@ a configuration file is wrong; 130 a second signal did not wait for the clean st
 	f.policy.register(c)
 	f.access.register(c)
 	f.join.register(c, "", inRun)
-	c.Flags().StringVar(&f.join.available, "join-availability", "", "`strict|open`: what there is of mirror topics when no process of ours is alive: nothing, or real\nbrokers lead them, to be read and also written to (default: strict)")
+	c.Flags().StringVar(&f.join.available, "join-availability", "", "`strict|open`: what there is of mirror topics when no process of ours is alive: nothing, or real\nbrokers lead them, to be read and also written to (default: strict). Not with --truncation join")
 	c.Flags().DurationVar(&f.interval, "sync-interval", time.Minute, "how often topics are looked for")
 	c.Flags().StringVar(&f.level, "log-level", "off", "log to stderr: off, error, warn, info or debug")
 	c.Flags().BoolVar(&f.events, "events", false, "print every change of state, not only those that need an eye")
@@ -231,6 +231,9 @@ func (f *runFlags) options(s *screen, logger *slog.Logger, destination *kafka.Co
 		o.Topics.Exclude = append(o.Topics.Exclude, name)
 	}
 	errs = append(errs, f.policy.apply(o, destination, f.join.on(), s.line), f.access.apply(o, f.state.state != inMemory))
+	if f.policy.truncation == "join" && f.join.available != "" {
+		errs = append(errs, errors.New("--join-availability: is of topics that we lead; with --truncation join real brokers lead them"))
+	}
 	return o, errors.Join(errs...)
 }
 

@@ -176,6 +176,11 @@ kafka-mirrors run: --peer-state:  is the folder of --state: mirrors into each cl
 kafka-mirrors run: --state-topic: needs --state kafka or --peer-state kafka
 See 'kafka-mirrors run --help'.
 `},
+		{"what a cut by joining has not", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x", "--truncation", "join",
+			"--join", "900-902", "--join-listener", "PLAINTEXT://h:1", "--join-availability", "open", "--no-salvage"},
+			`kafka-mirrors run: --join-availability: is of topics that we lead; with --truncation join real brokers lead them
+See 'kafka-mirrors run --help'.
+`},
 		{"folders", []string{"run", "--source", "a:1", "--destination", "b:1", "--topics", "x", "--state", "file:",
 			"--peer-state", "file:" + dir + "none", "--salvage", ""},
 			`kafka-mirrors run: --salvage: names no folder; --no-salvage keeps nothing

@@ -195,7 +195,7 @@ func NewDestination(cfg DestinationConfig) (*Destination, error) {
 	d.server.coming = d.coming
 	if cfg.Workers != "" {
 		d.peers = newPeers(m, cfg.Workers, cfg.Silence)
-		d.server.worker = func() (digest, bool) { return d.peers.group, d.hasTurn() }
+		d.server.worker = func() self { return self{d.m.Self().Broker, d.peers.group, d.hasTurn(), d.peers.secret} }
 	}
 	return d, nil
 }
@@ -211,7 +211,7 @@ const tickEvery = 250 * time.Millisecond
 // stopped. Errors are those of Membership.Run, of a listener, and of Overrides, and
 // cluster.ErrSuperseded when another of our Workers has taken over. It may be called once.
 func (d *Destination) Run(ctx context.Context) error {
-	if err := d.own.recall(ctx); err != nil {
+	if err := errors.Join(d.own.recall(ctx), d.peers.share(ctx, d.cfg.Overrides)); err != nil {
 		for _, l := range d.cfg.Listeners {
 			l.Close()
 		}

@@ -17,6 +17,7 @@ type peers struct {
 	m       *Membership
 	group   digest
 	silence time.Duration
+	secret  []byte        // set before run; nil: none is shared
 	stirred chan struct{} // capacity 1: one of them is silent, or not any more
 
 	mu     sync.Mutex
@@ -26,8 +27,9 @@ type peers struct {
 
 // peer is one of them.
 type peer struct {
-	end   context.CancelFunc
-	since time.Time // of the first question
+	end    context.CancelFunc
+	since  time.Time // of the first question
+	proves bool      // it has proven an answer to be its own: others do not count any more
 	word
 }
 
@@ -102,10 +104,11 @@ func (p *peers) keep(there map[int32]bool) {
 func (p *peers) watch(ctx context.Context, id int32) {
 	for refused := 0; ctx.Err() == nil; {
 		wait, answers := p.silence/12, 0
-		err := p.m.askPeer(ctx, id, p.silence, func(group digest, turn bool) {
+		err := p.m.askPeer(ctx, id, p.silence, p.secret, func(s said) {
 			refused = 0
-			answers++
-			p.answered(id, group, turn)
+			if p.answered(id, s) {
+				answers++
+			}
 		})
 		if refused++; !errors.Is(err, syscall.ECONNREFUSED) {
 			refused = 0
@@ -121,14 +124,20 @@ func (p *peers) watch(ctx context.Context, id int32) {
 	}
 }
 
-// answered notes an answer.
-func (p *peers) answered(id int32, group digest, turn bool) {
-	p.note(id, func(w *word) {
-		if w.anew = !turn && (w.anew || w.turn); w.anew && w.turn {
-			p.stir()
-		}
-		w.heard, w.worker, w.turn, w.asked, w.gone = time.Now(), group == p.group, turn, true, false
-	})
+// answered notes an answer. One that anybody could have given does not count of who proves his.
+func (p *peers) answered(id int32, s said) (counts bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.all[id]
+	if one == nil || one.proves && !s.proven {
+		return false
+	}
+	one.proves = s.proven
+	if one.anew = !s.turn && (one.anew || one.turn); one.anew && one.turn {
+		p.stir()
+	}
+	one.heard, one.worker, one.turn, one.asked, one.gone = time.Now(), s.group == p.group, s.turn, true, false
+	return true
 }
 
 func (p *peers) note(id int32, change func(*word)) {

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
@@ -17,9 +19,25 @@ import (
 )
 
 // peerKey is the request by which workers ask each other; no API of Kafka's has the number.
-// It has no body, and its answer is the digest of the group's name and whose turn it is: it is
-// asked without a login, and tells no more than that.
+// Its answer is the digest of the group's name and whose turn it is: it is asked without a
+// login, and tells no more than that. From version 1 on it has a nonce, and the answer ends with
+// what proves that it is this broker's (proofOf). Who knows version 0 only answers with that, and
+// so does who shares no secret.
 const peerKey = int16(32279)
+
+// self is what a worker says of itself.
+type self struct {
+	broker int32
+	group  digest
+	turn   bool
+	secret []byte // nil: none is shared
+}
+
+// said is what another one has said; proven: nobody else could have.
+type said struct {
+	group        digest
+	turn, proven bool
+}
 
 // digest stands for the name of a group.
 type digest [16]byte
@@ -32,14 +50,16 @@ func digestOf(group string) (d digest) {
 
 // answerPeer answers another worker.
 func (c *client) answerPeer(h header) error {
-	var group digest
-	var turn bool
+	var w self
 	if c.server.worker != nil {
-		group, turn = c.server.worker()
+		w = c.server.worker()
 	}
-	b := append(binary.BigEndian.AppendUint32(nil, uint32(h.correlation)), group[:]...)
-	if b = append(b, 0); turn {
+	b := append(binary.BigEndian.AppendUint32(nil, uint32(h.correlation)), w.group[:]...)
+	if b = append(b, 0); w.turn {
 		b[len(b)-1] = 1
+	}
+	if len(h.body) >= nonceSize && w.secret != nil {
+		b = append(b, proofOf(w.secret, h.body[:nonceSize], w.broker, w.group, w.turn)...)
 	}
 	c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.FrameTimeout))
 	return writeFrame(c.conn, b)
@@ -47,7 +67,7 @@ func (c *client) answerPeer(h header) error {
 
 // askPeer asks a broker of our range, over one connection and three times in silence, until
 // that does not work any more or it says nothing for so long.
-func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duration, answered func(group digest, turn bool)) error {
+func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duration, secret []byte, answered func(said)) error {
 	conn, err := m.dialPeer(ctx, id, silence)
 	var alert tls.AlertError
 	if errors.As(err, &alert) { // it lives, and wants a certificate that we do not have
@@ -62,22 +82,12 @@ func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duratio
 	tick := time.NewTicker(silence / 3)
 	defer tick.Stop()
 	for n := uint32(1); ; n++ {
-		question := binary.BigEndian.AppendUint16(nil, uint16(peerKey))
-		question = append(question, 0, 0) // version
-		question = binary.BigEndian.AppendUint32(question, n)
-		question = append(question, 0xff, 0xff) // no client id
 		conn.SetDeadline(time.Now().Add(silence))
-		if err := writeFrame(conn, question); err != nil {
+		answer, err := askOnce(conn, n, id, secret)
+		if err != nil {
 			return err
 		}
-		var answer [25]byte // size, correlation, digest, turn
-		if _, err := io.ReadFull(conn, answer[:]); err != nil {
-			return err
-		}
-		if binary.BigEndian.Uint32(answer[:]) != 21 || binary.BigEndian.Uint32(answer[4:]) != n {
-			return errNoAnswer
-		}
-		answered(digest(answer[8:24]), answer[24] == 1)
+		answered(answer)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -85,6 +95,44 @@ func (m *Membership) askPeer(ctx context.Context, id int32, silence time.Duratio
 		}
 	}
 }
+
+// askOnce is one question, to a broker.
+func askOnce(conn io.ReadWriter, n uint32, id int32, secret []byte) (said, error) {
+	var nonce [nonceSize]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	question := binary.BigEndian.AppendUint16(nil, uint16(peerKey))
+	question = append(question, 0, 1) // version
+	question = binary.BigEndian.AppendUint32(question, n)
+	question = append(question, 0xff, 0xff) // no client id
+	if err := writeFrame(conn, append(question, nonce[:]...)); err != nil {
+		return said{}, err
+	}
+	const plain = 4 + len(digest{}) + 1 // correlation, digest, turn
+	var answer [4 + plain + proofSize]byte
+	if _, err := io.ReadFull(conn, answer[:4+plain]); err != nil {
+		return said{}, err
+	}
+	size := int(binary.BigEndian.Uint32(answer[:]))
+	if size != plain && size != plain+proofSize || binary.BigEndian.Uint32(answer[4:]) != n {
+		return said{}, errNoAnswer
+	}
+	got := said{group: digest(answer[8:24]), turn: answer[24] == 1}
+	if size == plain {
+		return got, nil
+	}
+	if _, err := io.ReadFull(conn, answer[4+plain:]); err != nil {
+		return said{}, err
+	}
+	if secret != nil {
+		if !hmac.Equal(answer[4+plain:], proofOf(secret, nonce[:], id, got.group, got.turn)) {
+			return said{}, fmt.Errorf("broker %d: %w", id, errNotPeer)
+		}
+		got.proven = true
+	}
+	return got, nil
+}
+
+var errNotPeer = errors.New("who answers in its place is no worker of ours")
 
 // dialPeer connects to a broker of our range on the listener between brokers.
 func (m *Membership) dialPeer(ctx context.Context, id int32, patience time.Duration) (net.Conn, error) {
@@ -103,7 +151,7 @@ func (m *Membership) dialPeer(ctx context.Context, id int32, patience time.Durat
 	if err != nil || at.Protocol != 1 && at.Protocol != 3 {
 		return conn, err
 	}
-	// Nothing is told over it, and who lies about being alive is not worse than who is silent.
+	// Nothing is told over it, and what is said proves itself.
 	cfg := &tls.Config{}
 	if m.cfg.TLS != nil {
 		cfg = m.cfg.TLS.Clone()

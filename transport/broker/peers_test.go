@@ -29,7 +29,7 @@ func startOther(t *testing.T, group string, silent bool) *other {
 		t.Fatal(err)
 	}
 	s := newServer(ServerConfig{BrokerListener: "INTERNAL"}, func() Self { return Self{} }, nil, nil)
-	s.worker = func() (digest, bool) { return digestOf(group), true }
+	s.worker = func() self { return self{broker: 101, group: digestOf(group), turn: true} }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -296,20 +296,20 @@ func TestWhoBeganAnewIsOverdue(t *testing.T) {
 		turn bool
 		want bool
 	}{{"it has not begun", false, false}, {"its turn", true, false}, {"still", true, false}, {"anew", false, true}, {"still anew", false, true}, {"its turn again", true, false}} {
-		p.answered(101, p.group, step.turn)
+		p.answered(101, said{group: p.group, turn: step.turn})
 		if got := overdue(); got != step.want {
 			t.Errorf("%s: overdue %v", step.name, got)
 		}
 	}
-	p.answered(101, p.group, false)
+	p.answered(101, said{group: p.group})
 	if p.fenced(101); overdue() {
 		t.Error("it was fenced")
 	}
-	if p.answered(101, p.group, false); overdue() {
+	if p.answered(101, said{group: p.group}); overdue() {
 		t.Error("it stands by")
 	}
-	p.answered(101, digestOf("another"), true)
-	if p.answered(101, digestOf("another"), false); overdue() {
+	p.answered(101, said{group: digestOf("another"), turn: true})
+	if p.answered(101, said{group: digestOf("another")}); overdue() {
 		t.Error("it is of another group")
 	}
 }

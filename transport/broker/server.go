@@ -75,7 +75,7 @@ type Server struct {
 	// nil: none.
 	coming   func(fetchKey) (soon, elected bool)
 	rack     func(broker int32) string // nil: none are known
-	worker   func() (digest, bool)     // of which group we are, and whether we have the turn; nil: of none
+	worker   func() self               // what is said to other workers; nil: nothing
 	sessions *fetchSessions
 	pieces   *elsewhere
 	haste    *haste

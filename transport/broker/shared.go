@@ -20,7 +20,7 @@ type Notes interface {
 
 // Shared keeps identities and topics' own settings among the notes of a mirror, for all
 // its processes: Identities and Overrides for a host with a state store. Their keys are
-// "identity:" with a broker id, "topic:" and "missed:" with a topic's name, and "producers".
+// "identity:" with a broker id, "topic:" and "missed:" with a topic's name, "producers" and "workers".
 type Shared struct {
 	notes  Notes
 	mirror string
@@ -31,6 +31,7 @@ const (
 	topicNote    = "topic:"
 	missedNote   = "missed:"
 	liftedNote   = "producers"
+	secretNote   = "workers"
 )
 
 // NewShared keeps them under the name of a mirror, or of another group of processes that
