@@ -38,8 +38,9 @@ speak to it through the state topic. What they have stored holds over restarts. 
 that cannot be opened, or fails, is tried again and does not keep the others up.
 
 Killing it and starting it again, here or elsewhere, leaves neither a hole nor a duplicate.
-Run one at a time: a second one takes over from the first, and both would go on doing so.
-For one mirror without commands, and for a destination that is joined, there is run.
+A second one stands by, without a page, and begins some seconds after the first has
+ended, or was killed. For one mirror without commands, and for a destination that is
+joined, there is run.
 
 Where a mirror goes back to a cluster that mirrors came from, only what came later is
 copied: the state topic of its source is asked where the mirrors into that have stopped.
@@ -95,6 +96,9 @@ func (f *daemonFlags) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return failed(err)
 	}
+	if !standBy(ctx, d.store, shown) { // the page is that of who runs the mirrors
+		return nil
+	}
 	if err := board.start(shown.line); err != nil {
 		return failed(err)
 	}
@@ -112,6 +116,35 @@ func (f *daemonFlags) run(ctx context.Context, s streams) error {
 		return failed(err)
 	}
 	return nil
+}
+
+// standBy waits until no other daemon answers; false when ctx has ended before. A state topic that cannot be
+// read is waited for as well.
+func standBy(ctx context.Context, notes coordinator.Notes, shown *screen) bool {
+	said, patience := "", post.other
+	for ctx.Err() == nil {
+		a, err := within(ctx, notes, question{Ask: askMirrors}, patience)
+		if errors.Is(err, errNoDaemon) {
+			return true
+		}
+		line := ""
+		switch {
+		case a != nil:
+			line = "standing by: the mirrors are run by " + a.By
+			patience = post.first // it may only be slow
+		case ctx.Err() == nil:
+			line = "waiting: " + err.Error()
+		}
+		if line != said && line != "" {
+			shown.say(line)
+			said = line
+		}
+		select {
+		case <-time.After(post.other):
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // whoWe is how this process signs.

@@ -99,6 +99,40 @@ func TestService(t *testing.T) {
 	s.says(exitOK, "delete --mirror a-to-b", "a-to-b: deleted") // with no daemon
 }
 
+// TestSecondDaemon stands by while the first one runs, and goes on when that has ended.
+func TestSecondDaemon(t *testing.T) {
+	s := newService(t, "orders")
+	produce(t, s.a, "orders", 0, 10, "first")
+	first := s.daemon(s.b)
+	s.says(exitOK, "create --mirror m --mirror-config "+s.file)
+	s.says(exitOK, "start --mirror m --topics orders")
+	second := s.daemon(s.b)
+	second.until(t, "standing by", func() bool { return strings.Contains(second.out.String(), "standing by: the mirrors are run by ") })
+	first.stop(t)
+	produce(t, s.a, "orders", 0, 10, "second")
+	consume(t, s.b, "orders", 0, 20)
+	second.until(t, "at work", func() bool { return strings.Contains(second.out.String(), "m: ok") })
+	third := s.daemon(s.b)
+	third.until(t, "standing by", func() bool { return strings.Contains(third.out.String(), "standing by") })
+	third.stop(t)
+	second.stop(t)
+	for _, c := range []*command{second, third} {
+		if strings.Contains(c.err.String(), "FAILED") {
+			t.Errorf("stderr:\n%s", c.err.String())
+		}
+	}
+}
+
+// TestDaemonAlone: what it cannot reach is said, and it ends when told to.
+func TestDaemonAlone(t *testing.T) {
+	c := start(t, 0, "daemon", "--bootstrap-server", "127.0.0.1:1")
+	c.until(t, "said", func() bool { return strings.Contains(c.out.String(), "127.0.0.1:1") })
+	c.cancel()
+	if code := c.wait(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // TestDaemonEvents: whatever happens to a mirror of a daemon is told with its name.
 func TestDaemonEvents(t *testing.T) {
 	plain, named := reflect.ValueOf(events(func(string) {}, true)), reflect.ValueOf(namedEvents(func(string) {}, true))

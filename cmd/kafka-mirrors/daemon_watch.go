@@ -12,10 +12,11 @@ import (
 
 // watcher prints how the mirrors of a daemon fare.
 type watcher struct {
-	c     *mirror.Controller
-	shown *screen
-	said  map[string]said // by mirror
-	last  time.Time       // when all were printed
+	c       *mirror.Controller
+	shown   *screen
+	said    map[string]said // by mirror
+	last    time.Time       // when all were printed
+	trouble string          // why the mirrors cannot be listed
 }
 
 // said is what was printed of a mirror: what is worth another line when it changes, and
@@ -30,8 +31,13 @@ func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		if all, err := w.c.List(ctx); err == nil {
+		all, err := w.c.List(ctx)
+		if err == nil {
 			w.tell(ctx, all)
+			w.trouble = ""
+		} else if text := err.Error(); text != w.trouble && ctx.Err() == nil {
+			w.trouble = text
+			w.shown.say(text)
 		}
 		select {
 		case <-tick.C:

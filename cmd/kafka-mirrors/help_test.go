@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	post.look, post.first = 50*time.Millisecond, 3*time.Second
+	post.look, post.first, post.other = 50*time.Millisecond, 3*time.Second, time.Second
 	goleak.VerifyTestMain(m)
 }
 

@@ -28,10 +28,11 @@ type postTimes struct {
 	look  time.Duration // how often a daemon and a command look for letters
 	beat  time.Duration // how often a daemon writes an answer anew though it is the same
 	first time.Duration // for which a first answer is waited for
+	other time.Duration // for which a daemon that begins waits for the answer of another one
 	quiet time.Duration // after which a daemon that has written before is taken for dead
 }
 
-var post = postTimes{look: 250 * time.Millisecond, beat: 2 * time.Second, first: 5 * time.Second, quiet: 8 * time.Second}
+var post = postTimes{look: 250 * time.Millisecond, beat: 2 * time.Second, first: 5 * time.Second, other: 2 * time.Second, quiet: 8 * time.Second}
 
 // The questions.
 const (
@@ -101,6 +102,7 @@ type asked struct {
 	raw      []byte    // the letter as it was last seen
 	since    time.Time // when it was first seen so
 	last     *answer
+	first    time.Duration // for which a first answer is waited for
 }
 
 // errNoDaemon: no daemon answers.
@@ -127,7 +129,7 @@ func ask(ctx context.Context, notes coordinator.Notes, q question) (*asked, erro
 			return nil, err
 		}
 		if len(refused) == 0 {
-			return &asked{notes: notes, key: key, question: q, raw: raw, since: time.Now()}, nil
+			return &asked{notes: notes, key: key, question: q, raw: raw, since: time.Now(), first: post.first}, nil
 		}
 	}
 }
@@ -165,7 +167,7 @@ func (a *asked) look(ctx context.Context) (*answer, error) {
 	}
 	patience := post.quiet
 	if a.last == nil {
-		patience = post.first
+		patience = a.first
 	}
 	if (a.last == nil || !a.last.Done) && time.Since(a.since) > patience {
 		return a.last, errNoDaemon
@@ -189,10 +191,16 @@ func (a *asked) withdraw() {
 
 // once asks, waits until the answer is whole, and withdraws.
 func once(ctx context.Context, notes coordinator.Notes, q question) (*answer, error) {
+	return within(ctx, notes, q, post.first)
+}
+
+// within is once with a first answer that is waited for so long.
+func within(ctx context.Context, notes coordinator.Notes, q question, first time.Duration) (*answer, error) {
 	a, err := ask(ctx, notes, q)
 	if err != nil {
 		return nil, err
 	}
+	a.first = first
 	defer a.withdraw()
 	tick := time.NewTicker(post.look)
 	defer tick.Stop()

@@ -23,9 +23,9 @@ type page struct {
 	program string
 	dir     string // where files of the page are, and commands run
 	at      map[string]*kafkatest.Cluster
-	daemons map[string]*exec.Cmd
-	written map[string]int // records by topic
-	said    output         // by the daemons
+	daemons map[string][]*exec.Cmd // the oldest first
+	written map[string]int         // records by topic
+	said    output                 // by the daemons
 }
 
 // TestRealOperations: every command of docs/operations.md does what stands there.
@@ -38,7 +38,7 @@ func TestRealOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &page{t: t, dir: t.TempDir(), at: map[string]*kafkatest.Cluster{}, daemons: map[string]*exec.Cmd{}, written: map[string]int{}}
+	p := &page{t: t, dir: t.TempDir(), at: map[string]*kafkatest.Cluster{}, daemons: map[string][]*exec.Cmd{}, written: map[string]int{}}
 	for _, name := range []string{"a", "b"} {
 		p.at[name] = kafkatest.Start(t, kafkatest.Options{Nodes: nodes})
 	}
@@ -48,7 +48,9 @@ func TestRealOperations(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for name := range p.daemons {
-			p.terminate(name)
+			for len(p.daemons[name]) > 0 {
+				p.terminate(name)
+			}
 		}
 		if t.Failed() {
 			t.Logf("the daemons said:\n%s", p.said.String())
@@ -175,15 +177,15 @@ func (p *page) daemon(words []string) {
 	}
 	for name, c := range p.at {
 		if words[2] == strings.Join(c.Bootstrap(), ",") {
-			p.daemons[name] = cmd
+			p.daemons[name] = append(p.daemons[name], cmd)
 		}
 	}
 }
 
-// terminate ends a daemon as its operator would, and wants it to end well.
+// terminate ends the oldest daemon of a cluster as its operator would, and wants it to end well.
 func (p *page) terminate(name string) {
-	cmd := p.daemons[name]
-	delete(p.daemons, name)
+	cmd := p.daemons[name][0]
+	p.daemons[name] = p.daemons[name][1:]
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.t.Error(err)
 	}
@@ -198,10 +200,6 @@ func (p *page) happens(words []string) {
 	c := p.at[words[1]]
 	topics := []string{"orders", "payments"}
 	switch words[0] {
-	case "daemon": // the next block begins one
-		if p.daemons[words[1]] != nil {
-			p.t.Fatalf("the daemon of %s runs already", words[1])
-		}
 	case "terminate":
 		p.terminate(words[1])
 	case "kill":
