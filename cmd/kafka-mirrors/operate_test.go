@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,4 +244,36 @@ func TestProgress(t *testing.T) {
 	if diff := cmp.Diff("promote m: 1,234 records behind\npromote m: 0 records behind\n", out.String()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestFailureStands: an old failure that stands there when a wish is followed is no answer, nor is one
+// while other partitions of the topic are on their way.
+func TestFailureStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &waiting{mirror: "m", want: coordinator.StateMirroring, since: map[string]int64{"orders": 5}, why: map[string]string{}, fallen: map[cluster.Partition]fallen{}}
+		records := []coordinator.Record{
+			{Partition: cluster.Partition{Topic: "orders"}, State: coordinator.StateFailed, Reason: "old", Intent: 5, StateEpoch: 7},
+			{Partition: cluster.Partition{Topic: "orders", Partition: 1}, State: coordinator.StateLogAlignment, Intent: 5, StateEpoch: 3},
+		}
+		for _, step := range []struct {
+			change func()
+			passes time.Duration
+			done   int
+			fails  bool
+		}{
+			{func() {}, 2 * settling, 0, false},
+			{func() { records[0].State, records[0].StateEpoch = coordinator.StateLogAlignment, 8 }, 2 * settling, 0, false},
+			{func() { records[0].State, records[0].StateEpoch = coordinator.StateFailed, 9 }, 2 * settling, 0, false},
+			{func() { records[0].StateEpoch, records[1].State = 10, coordinator.StateMirroring }, settling / 2, 1, false},
+			{func() { records[0].StateEpoch = 11 }, settling / 2, 1, false},
+			{func() {}, settling, 1, true},
+		} {
+			step.change()
+			w.topic("orders", records)
+			pass(step.passes)
+			if done, err := w.topic("orders", records); done != step.done || (err != nil) != step.fails {
+				t.Errorf("%d are there, %v; want %d, fails: %v", done, err, step.done, step.fails)
+			}
+		}
+	})
 }

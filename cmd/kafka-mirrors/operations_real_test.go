@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -207,9 +208,11 @@ func (p *page) happens(words []string) {
 			c.Kill(id + 1)
 		}
 	case "restart":
+		var all sync.WaitGroup // one alone is no quorum
 		for id := range c.Nodes() {
-			c.Restart(id + 1)
+			all.Go(func() { c.Restart(id + 1) })
 		}
+		all.Wait()
 	case "write":
 		if len(words) > 2 {
 			topics = words[2:]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror"
+	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/coordinator"
 )
 
@@ -25,7 +26,18 @@ type waiting struct {
 	settled map[string]bool
 	failed  map[string]error
 	why     map[string]string // what keeps topics up that are not settled
+	fallen  map[cluster.Partition]fallen
 }
+
+// fallen is a partition that has failed for good, by a stored write, since it was first seen so.
+type fallen struct {
+	write int32
+	since time.Time
+}
+
+// settling is how long a failure has to stand to be an answer: that a wish was followed is stored before what
+// comes of it, and until then an old failure stands there.
+const settling = time.Second
 
 // partitionState is a partition as far as waiting is concerned.
 type partitionState int
@@ -81,9 +93,10 @@ func (w *waiting) look(ctx context.Context) (left int, err error) {
 }
 
 // topic counts the partitions of a topic that are there; the error is that of one that has
-// failed for good.
+// failed for good, when none is on its way any more.
 func (w *waiting) topic(name string, records []coordinator.Record) (done int, err error) {
 	w.why[name] = ""
+	open := 0
 	for _, r := range records {
 		s := judge(r, w.want, w.since[name])
 		if s != there && r.Reason != "" {
@@ -92,17 +105,34 @@ func (w *waiting) topic(name string, records []coordinator.Record) (done int, er
 		switch {
 		case s == there:
 			done++
-		case s == failedForGood:
-			err = fmt.Errorf("mirror %q: partition %v is %s: %s", w.mirror, r.Partition, r.State, r.Reason)
+		case s == failedForGood && w.stands(r):
+			if err == nil {
+				err = fmt.Errorf("mirror %q: partition %v is %s: %s", w.mirror, r.Partition, r.State, r.Reason)
+			}
+		default:
+			open++
 		}
 	}
+	if open > 0 {
+		err = nil
+	}
 	return done, err
+}
+
+// stands: a partition has failed for good, and nothing comes after it.
+func (w *waiting) stands(r coordinator.Record) bool {
+	seen, ok := w.fallen[r.Partition]
+	if !ok || seen.write != r.StateEpoch {
+		w.fallen[r.Partition] = fallen{r.StateEpoch, time.Now()}
+		return false
+	}
+	return time.Since(seen.since) >= settling
 }
 
 // run waits, and says what is missing when the time is over. more takes up topics that were found
 // meanwhile; whole: there will not be others.
 func (w *waiting) run(ctx context.Context, more func(ctx context.Context) (whole bool, err error)) error {
-	w.settled, w.failed, w.why = map[string]bool{}, map[string]error{}, map[string]string{}
+	w.settled, w.failed, w.why, w.fallen = map[string]bool{}, map[string]error{}, map[string]string{}, map[cluster.Partition]fallen{}
 	tick := time.NewTicker(post.look)
 	defer tick.Stop()
 	defer w.shown.end()
