@@ -9,6 +9,7 @@ import (
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/preflight"
+	"github.com/clustermirror/mirror/topics"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -112,5 +113,13 @@ func TestRehearse(t *testing.T) {
 	all, err := c.Topics(within(t, 30*time.Second))
 	if err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
+	}
+	long := "99"
+	if errs := c.RehearseAlter(within(t, 30*time.Second), []topics.Changes{{Topic: "orders", Changes: []topics.Change{{Name: "retention.ms", Value: &long}}}}); errs[0] != nil {
+		t.Error(errs[0])
+	}
+	settings, err := c.TopicConfigs(within(t, 30*time.Second), []string{"orders"})
+	if err != nil || slices.ContainsFunc(settings[0].Configs, func(s cluster.TopicConfig) bool { return s.Name == "retention.ms" }) {
+		t.Errorf("%+v, %v", settings, err)
 	}
 }
