@@ -8,9 +8,10 @@ import (
 	"github.com/clustermirror/mirror/preflight"
 )
 
-// Preflight is the function Preflight for a mirror that is defined, with ends of its own. It
-// does not matter whether the mirror runs, here or elsewhere.
-func (c *Controller) Preflight(ctx context.Context, mirror string) (r *preflight.Report, err error) {
+// Preflight is the function Preflight for a mirror that is defined, with ends of its own, and
+// besides its topics those that are to be started. It does not matter whether the mirror
+// runs, here or elsewhere.
+func (c *Controller) Preflight(ctx context.Context, mirror string, besides Topics) (r *preflight.Report, err error) {
 	def, err := c.definition(ctx, mirror)
 	if err != nil {
 		return nil, fault("preflight", mirror, err)
@@ -19,6 +20,8 @@ func (c *Controller) Preflight(ctx context.Context, mirror string) (r *preflight
 	if err != nil {
 		return nil, fault("preflight", mirror, err)
 	}
+	opts.Topics.Include = append(opts.Topics.Include, besides.Include...)
+	opts.Topics.Exclude = append(opts.Topics.Exclude, besides.Exclude...)
 	source, destination, err := c.open(ctx, def)
 	defer func() { err = errors.Join(err, closeEnds(source, destination)) }()
 	if err != nil {

@@ -19,7 +19,7 @@ func TestControllerPreflight(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		look := func() []string {
 			t.Helper()
-			r, err := w.Preflight(t.Context(), "dr")
+			r, err := w.Preflight(t.Context(), "dr", mirror.Topics{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,6 +33,10 @@ func TestControllerPreflight(t *testing.T) {
 		want := []string{"topic-missing source"}
 		if diff := cmp.Diff(want, look()); diff != "" {
 			t.Errorf("not running: %s", diff)
+		}
+		more := mirror.Topics{Include: []string{"oth.*", "(?:later)"}, Exclude: []string{"nowhere"}}
+		if r, err := w.Preflight(t.Context(), "dr", more); err != nil || r.Topics != 2 || len(r.Findings) > 0 {
+			t.Errorf("with more topics: %+v, %v", r, err)
 		}
 		w.run()
 		pass(5 * time.Second)
@@ -49,15 +53,15 @@ func TestControllerPreflight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.Preflight(t.Context(), "dr")
+		r, err := c.Preflight(t.Context(), "dr", mirror.Topics{})
 		if err != nil || !opened || r.Ready || r.Findings[0].Code != "cluster-replaced" {
 			t.Errorf("another cluster: %+v, %v", r, err)
 		}
-		_, err = w.Preflight(t.Context(), "other")
+		_, err = w.Preflight(t.Context(), "other", mirror.Topics{})
 		wantIs(t, err, mirror.ErrUnknownMirror)
 		no := errors.New("no such file")
 		w.breakOpening("A", no)
-		_, err = w.Preflight(t.Context(), "dr")
+		_, err = w.Preflight(t.Context(), "dr", mirror.Topics{})
 		wantIs(t, err, no)
-	}, newMock("A", "orders"), newMock("B"))
+	}, newMock("A", "orders", "other"), newMock("B"))
 }

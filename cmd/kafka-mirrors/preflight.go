@@ -12,6 +12,7 @@ import (
 	"github.com/clustermirror/mirror"
 	"github.com/clustermirror/mirror/coordinator"
 	"github.com/clustermirror/mirror/preflight"
+	"github.com/clustermirror/mirror/topics"
 	"github.com/clustermirror/mirror/transport/broker"
 	"github.com/clustermirror/mirror/transport/kafka"
 )
@@ -24,7 +25,7 @@ const preflightExamples = `  # before the first run: the same flags, another wor
       jq -r '.findings[] | select(.severity == "blocks") | .what'
 
   # a mirror that was made with create, before it is started
-  kafka-mirrors preflight --bootstrap-server b:9092 --mirror dr`
+  kafka-mirrors preflight --bootstrap-server b:9092 --mirror dr --topics 'orders.*'`
 
 // newPreflight has the flags of run: what is checked is what would run.
 func newPreflight(s streams) *cobra.Command {
@@ -38,8 +39,8 @@ report: brokers that cannot be reached at the addresses they advertise, versions
 permissions one by one, topics that are in the way, limits of size, time and retention that
 differ, replicas, what --join needs. It takes the flags of run, or with --mirror and
 --bootstrap-server looks at a mirror that is defined in the state topic, as the daemon would
-run it. It only asks: nothing is changed on either cluster. A cluster that does not answer is
-a finding, and the rest goes on.
+run it, with --topics those that are to be started besides. It only asks: nothing is changed
+on either cluster. A cluster that does not answer is a finding, and the rest goes on.
 
 A finding BLOCKS (what it concerns is not mirrored, or stops for certain), LOSES (something
 is not brought over, or is gone earlier than at the source) or WARNS (it may stop later, or
@@ -56,6 +57,7 @@ mirror, and 8, the state topic cannot be reached.`
 		look := f.preflight
 		if defined.mirror != "" {
 			defined.operator.topic, defined.operator.level = f.state.topic, f.level
+			defined.besides = mirror.Topics{Include: f.include, Exclude: f.exclude}
 			look = defined.preflight
 		} else if c.Flags().Changed("bootstrap-server") || c.Flags().Changed("command-config") || c.Flags().Changed("secrets") {
 			return errors.New("--bootstrap-server, --command-config and --secrets: go with --mirror, which is needed")
@@ -74,20 +76,22 @@ type definedFlags struct {
 	operator operatorFlags
 	mirror   string
 	secrets  []string
+	besides  mirror.Topics
 }
 
 func (f *definedFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mirror, "mirror", "", "`name` of a mirror that is defined in the state topic, instead of the flags of run")
 	f.operator.destination.register(c)
 	c.Flags().StringSliceVar(&f.secrets, "secrets", nil, "`folders` whose files references of definitions may name (default: any)")
-	for _, flag := range []string{"source", "source-config", "destination", "destination-config", "topics", "exclude", "name", "state", "peer-state", "join"} {
+	for _, flag := range []string{"source", "source-config", "destination", "destination-config", "name", "state", "peer-state", "join"} {
 		c.MarkFlagsMutuallyExclusive("mirror", flag)
 	}
 }
 
 // preflight looks at a mirror as the daemon would run it.
 func (f *definedFlags) preflight(ctx context.Context, s streams) (*preflight.Report, error) {
-	d, err := f.operator.open(s)
+	_, wrong := topics.NewFilter(f.besides.Include, f.besides.Exclude)
+	d, err := f.operator.open(s, wrong)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +101,7 @@ func (f *definedFlags) preflight(ctx context.Context, s streams) (*preflight.Rep
 	if err != nil {
 		return nil, coded(err)
 	}
-	report, err := c.Preflight(ctx, f.mirror)
+	report, err := c.Preflight(ctx, f.mirror, f.besides)
 	return report, spoken(err)
 }
 

@@ -76,6 +76,8 @@ func TestPreflightDefined(t *testing.T) {
 	s.says(exitUnknown, "preflight --mirror a-to-b", "no such mirror")
 	s.says(exitOK, "create --mirror a-to-b --mirror-config "+s.file)
 	s.says(exitOK, "preflight --mirror a-to-b", "mirror       a-to-b, 0 topics\n", "no topic that this user sees matches", "ready: ")
-	s.says(exitUsage, "preflight --mirror a-to-b --topics x", "[mirror topics]")
+	s.says(exitOK, "preflight --mirror a-to-b --topics ord.*", "mirror       a-to-b, 1 topic\n")
+	s.says(exitUsage, "preflight --mirror a-to-b --topics (", "missing closing )")
+	s.says(exitUsage, "preflight --mirror a-to-b --source x:1", "[mirror source]")
 	s.says(exitUsage, "preflight", "go with --mirror")
 }
