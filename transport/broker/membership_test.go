@@ -238,6 +238,10 @@ func TestRefusedAtStart(t *testing.T) {
 		{"another cluster", nil, func(c *Config) { c.ClusterID = "x" }, cluster.ErrClusterReplaced, ""},
 		{"old metadata version", func(f *fake) { f.Append(metalog.SetFeature{Name: metadataVersion, Level: 7}) }, nil, errors.ErrUnsupported, "3.9"},
 		{"newer than tested", func(f *fake) { f.Append(metalog.SetFeature{Name: metadataVersion, Level: newestLevel + 1}) }, nil, errors.ErrUnsupported, "--join-untested"},
+		{"brokers newer than tested", func(f *fake) {
+			f.Append(metalog.RegisterBroker{Broker: metalog.Broker{ID: 1, Features: []metalog.Feature{{Name: metadataVersion, Min: 7, Max: newestLevel + 1}},
+				Listeners: []metalog.Listener{{Name: "INTERNAL", Host: "127.0.0.1", Port: 1}}}})
+		}, nil, errors.ErrUnsupported, "brokers have up to 34"},
 		{"Kerberos", func(f *fake) { f.logsIn("GSSAPI") }, func(c *Config) { c.Listeners[0].Protocol = 2 }, errors.ErrUnsupported, `"INTERNAL": unsupported operation: real brokers take logins by GSSAPI`},
 		{"registration refused", func(f *fake) { f.refuse[62] = int16(codeInvalidRegistration) }, nil, codeInvalidRegistration, "registration"},
 		{"no such listener", nil, func(c *Config) { c.Listeners[0].Name = "X" }, nil, `"X"`},
