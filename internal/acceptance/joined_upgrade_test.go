@@ -9,9 +9,9 @@ import (
 	"github.com/clustermirror/mirror/internal/kafkatest"
 )
 
-// TestJoinedUpgrade: the nodes of the destination get a newer release, one after the other, then its
-// features are upgraded, and then our own processes are restarted, all under load. Nothing of it is
-// anything but a broker's restart: at the end each replica has the source's log byte for byte,
+// TestJoinedUpgrade: the nodes of the destination get a newer release, one after the other, and then its
+// features are upgraded, all under load. Our own processes are restarted in the middle of it, and after
+// it. Nothing of it is anything but a broker's restart: at the end each replica has the source's log byte for byte,
 // readers have read each record once, and nobody has written before the stop.
 func TestJoinedUpgrade(t *testing.T) {
 	for _, from := range sized(nil, []string{"3.9.1"}) {
@@ -22,14 +22,20 @@ func TestJoinedUpgrade(t *testing.T) {
 			}})
 			s := stormOver(t, dst, "upgraded"+from[:1], 2)
 			s.begin()
-			for node := range dst.Nodes() {
-				s.while(fmt.Sprintf("node %d is upgraded", node+1), func() { dst.Upgrade(node+1, kafkatest.DefaultVersion) })
-			}
-			s.while("features are upgraded", func() { dst.UpgradeFeatures(timeout(t, time.Minute), t, "4.4") })
-			for _, b := range []blow{{other: true}, {}} {
+			restart := func(b blow) {
 				w := s.worker(b)
 				s.while(fmt.Sprintf("%s, broker %d, is restarted in order", w.joined.Name, w.id()), func() { w.restart() })
 			}
+			for node := range dst.Nodes() {
+				s.while(fmt.Sprintf("node %d is upgraded", node+1), func() { dst.Upgrade(node+1, kafkatest.DefaultVersion) })
+				if node == 0 { // nodes are of two releases
+					restart(blow{other: true})
+					restart(blow{})
+				}
+			}
+			s.while("features are upgraded", func() { dst.UpgradeFeatures(timeout(t, time.Minute), t, "4.4") })
+			restart(blow{other: true})
+			restart(blow{})
 			s.end()
 		})
 	}
