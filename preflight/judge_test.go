@@ -310,6 +310,19 @@ not ready: 1 block, 1 lose, 0 warn
 	}
 }
 
+// TestReportLines: errors of several lines stay in their place, and nothing of them moves the cursor.
+func TestReportLines(t *testing.T) {
+	f := healthy()
+	f.Topics, f.Source = nil, Cluster{Err: errors.New("one\ntwo\x1b[2J")}
+	var text strings.Builder
+	if _, err := Judge(f).WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	if want := "        the cluster cannot be asked: one\n        two\uFFFD[2J\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("no %q in\n%s", want, text.String())
+	}
+}
+
 // TestReportJSON is the stable form: a change here breaks programs that read it.
 func TestReportJSON(t *testing.T) {
 	f := healthy()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Severity says how bad a finding is.
@@ -160,7 +161,7 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	fmt.Fprintf(&b, "source       %s\n", cmp.Or(r.Source, "not reached"))
 	fmt.Fprintf(&b, "destination  %s\n", cmp.Or(r.Destination, "not reached"))
 	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "\n%-6s  %s\n        %s\n        why: %s\n        do:  %s\n", strings.ToUpper(string(f.Severity)), f.where(), f.What, f.Why, f.Do)
+		fmt.Fprintf(&b, "\n%-6s  %s\n        %s\n        why: %s\n        do:  %s\n", strings.ToUpper(string(f.Severity)), printed(f.where()), printed(f.What), f.Why, f.Do)
 	}
 	switch {
 	case len(r.Findings) == 0:
@@ -172,6 +173,18 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
+}
+
+// printed is a text that may come from elsewhere, its lines below each other, without what would
+// move a terminal's cursor.
+func printed(text string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r != '\n' && unicode.IsControl(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+	return strings.ReplaceAll(clean, "\n", "\n        ")
 }
 
 func counted(n int, what string) string {
