@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/clustermirror/mirror/cluster"
+	"github.com/clustermirror/mirror/internal/epoch"
 	"github.com/clustermirror/mirror/internal/lead"
 	"github.com/clustermirror/mirror/internal/metalog"
 )
@@ -28,9 +29,13 @@ func (d *Destination) inherited(id metalog.PartitionID, now *metalog.Partition) 
 // learnAfter is when the leader epochs of inherited logs are looked for: not while readers wait.
 const learnAfter = 2 * time.Second
 
+// learnAtMost is how long it rests between two looks, when replicas do not answer.
+const learnAtMost = time.Minute
+
 // learn finds the leader epochs of a log that is led before they are known.
 func (d *Destination) learn(ctx context.Context, h *holding, led *lead.Partition, id metalog.PartitionID, owed map[int32]int64) {
-	for pause(ctx, learnAfter); ctx.Err() == nil; pause(ctx, learnAfter) {
+	for wait := learnAfter; ctx.Err() == nil; wait = min(2*wait, learnAtMost) {
+		pause(ctx, wait)
 		switch led.State().Phase {
 		case lead.Closed:
 			return
@@ -42,10 +47,16 @@ func (d *Destination) learn(ctx context.Context, h *holding, led *lead.Partition
 		history, err := settled(found, cluster.NoEpoch, func(offset int64) (glimpse, error) {
 			return d.glimpse(ctx, found.replica, h.name, id, offset)
 		})
-		if found.proven || err == nil && led.Learn(cuts, history) {
+		if err == nil && epochless(found, history) || led.Learn(cuts, history) {
 			return
 		}
 	}
+}
+
+// epochless reports that a log was read and has no epochs in it: it is empty, or all of its records are
+// of old formats. It is pure.
+func epochless(found scanned, history epoch.History) bool {
+	return len(history) == 0 && (found.proven || found.high > found.start)
 }
 
 // learned waits, for as long as a log is looked into, until the leader epochs in it are known.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/fetcher"
+	"github.com/clustermirror/mirror/internal/epoch"
 	"github.com/clustermirror/mirror/internal/kafkatest"
 	"github.com/clustermirror/mirror/internal/lead"
 	"github.com/clustermirror/mirror/internal/metalog"
@@ -30,6 +31,26 @@ func TestInherits(t *testing.T) {
 		{"to another", metalog.Partition{Leader: 101, LeaderEpoch: 4}, metalog.Partition{Leader: 102, LeaderEpoch: 5}, false},
 	} {
 		if got := inherits(us, &tt.before, &tt.now); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+// TestEpochless: such a log is not read again and again.
+func TestEpochless(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		found   scanned
+		history epoch.History
+		want    bool
+	}{
+		{"empty", scanned{start: 5, end: 5, proven: true}, nil, true},
+		{"of old formats", scanned{start: 5, end: 9, high: 9}, nil, true},
+		{"not read", scanned{start: 5}, nil, false},
+		{"nothing can be read yet", scanned{start: 5, end: 9, high: 5}, nil, false},
+		{"with epochs", scanned{start: 5, end: 9, high: 9}, epoch.History{{Epoch: 1, Start: 5}}, false},
+	} {
+		if got := epochless(tt.found, tt.history); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
