@@ -112,7 +112,7 @@ func TestPreflightDead(t *testing.T) {
 	b.SetFault(nil)
 	want = []string{
 		"blocks unreachable: source: the cluster cannot be asked: no route to host",
-		"blocks broker-unreachable: destination, broker 1 at memory:1: the advertised address cannot be used: broker unreachable: the broker is down",
+		"warns broker-unreachable: destination, broker 1 at memory:1: the advertised address cannot be used: broker unreachable: the broker is down",
 	}
 	if diff := cmp.Diff(want, preflighted(t, a, b, o)); diff != "" {
 		t.Error(diff)

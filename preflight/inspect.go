@@ -29,6 +29,7 @@ type Broker struct {
 	Address string
 	Err     error // it cannot be reached, or refuses who we are
 	Cause   string
+	Leads   int // partitions of the topics asked for
 	// Versions are the newest of each request, by its key; nil when it was not reached.
 	Versions map[int16]int16
 	// Settings are its own; nil when they are not shown.

@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/clustermirror/mirror/cluster"
 )
@@ -61,9 +62,7 @@ func (j *judge) clusters() {
 		}
 		for _, b := range c.Brokers {
 			if b.Err != nil {
-				j.add(Finding{Severity: Blocks, Code: "broker-unreachable", Cluster: s, Broker: fmt.Sprintf("%d at %s", b.ID, b.Address),
-					What: fmt.Sprintf("the advertised address cannot be used: %v", b.Err),
-					Why:  "every partition that this broker leads stands still", Do: remedy(b.Cause)})
+				j.unreachable(s, b)
 			}
 		}
 	}
@@ -71,6 +70,22 @@ func (j *judge) clusters() {
 		j.add(Finding{Severity: Blocks, Code: "same-cluster", What: "source and destination are one cluster, " + j.Source.ID,
 			Why: "a topic cannot be mirrored onto itself", Do: "give the addresses of two clusters"})
 	}
+}
+
+// unreachable: what a broker leads stands still. Of topics that are to be created it may get some.
+func (j *judge) unreachable(s Side, b Broker) {
+	f := Finding{Severity: Blocks, Code: "broker-unreachable", Cluster: s, Broker: fmt.Sprintf("%d at %s", b.ID, b.Address),
+		What: fmt.Sprintf("the advertised address cannot be used: %v", b.Err), Do: remedy(b.Cause)}
+	creates := slices.ContainsFunc(j.Topics, func(t Topic) bool { return !t.Exists })
+	switch {
+	case b.Leads > 0:
+		f.Why = fmt.Sprintf("it leads %s of the mirror, which stand still", counted(b.Leads, "partition"))
+	case s == Destination && creates:
+		f.Why = "partitions of topics that are to be created may be placed on it, and stand still then"
+	default:
+		f.Severity, f.Why = Warns, "it leads none of the mirror's partitions now; those that it gets stand still"
+	}
+	j.add(f)
 }
 
 // remedy is what can be done about a broker that cannot be reached, by the cause.

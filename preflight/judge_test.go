@@ -72,6 +72,16 @@ func TestJudge(t *testing.T) {
 		{"an address that is advertised", func(f *Facts) {
 			f.Destination.Brokers = append(f.Destination.Brokers, Broker{ID: 2, Address: "inner:9092", Err: errors.New("no such host"), Cause: "dns"})
 		}, []string{"blocks broker-unreachable destination, broker 2 at inner:9092: the advertised address cannot be used: no such host"}},
+		{"an address of a broker that leads nothing", func(f *Facts) {
+			f.Topics, f.Source.GroupsErr = f.Topics[1:], errors.New("groups of broker 2: no such host")
+			for _, c := range []*Cluster{&f.Source, &f.Destination} {
+				c.Brokers = append(c.Brokers, Broker{ID: 2, Address: "inner:9092", Err: errors.New("no such host"), Cause: "dns"})
+			}
+			f.Destination.Brokers[1].Leads = 3
+		}, []string{
+			"blocks broker-unreachable destination, broker 2 at inner:9092: the advertised address cannot be used: no such host",
+			"warns broker-unreachable source, broker 2 at inner:9092: the advertised address cannot be used: no such host",
+		}},
 		{"one cluster", func(f *Facts) { f.Destination.ID = "A" },
 			[]string{"blocks same-cluster both clusters: source and destination are one cluster, A"}},
 		{"another cluster", func(f *Facts) { f.Source.Pinned, f.Destination.Pinned = "C", "B" },

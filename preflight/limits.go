@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,7 +179,8 @@ func (j *judge) brokers() {
 		j.add(Finding{Severity: Blocks, Code: "peer-unknown", Cluster: Source, What: fmt.Sprintf("where mirrors the other way stopped cannot be read: %v", j.PeerErr),
 			Why: "nothing is mirrored before it is known: two mirrors could feed each other", Do: "make the topic of that state readable, or give no place of it where there is none"})
 	}
-	if j.Plan.Groups && j.Source.GroupsErr != nil && j.Source.Err == nil {
+	// Of a broker that cannot be reached it is said already.
+	if j.Plan.Groups && j.Source.GroupsErr != nil && j.Source.Err == nil && !j.Source.incomplete() {
 		j.unchecked(Source, "not all groups are known", j.Source.GroupsErr)
 	}
 	for _, s := range []Side{Source, Destination} {
@@ -195,6 +197,11 @@ func (j *judge) brokers() {
 			}
 		}
 	}
+}
+
+// incomplete: a broker of the cluster cannot be reached.
+func (c *Cluster) incomplete() bool {
+	return c.Inspection != nil && slices.ContainsFunc(c.Brokers, func(b Broker) bool { return b.Err != nil })
 }
 
 func (j *judge) unreadable(s Side, topic string) {

@@ -141,6 +141,11 @@ func inspectSome(ctx context.Context, conn *wire.Conn, names []string, in *prefl
 			continue
 		}
 		in.Topics[*t.Topic] = described(t)
+		for _, p := range t.Partitions {
+			if k := slices.IndexFunc(in.Brokers, func(b preflight.Broker) bool { return b.ID == p.Leader }); k >= 0 {
+				in.Brokers[k].Leads++
+			}
+		}
 		if in.Rights.Topics != nil && t.AuthorizedOperations != untold {
 			in.Rights.Topics[*t.Topic] = preflight.Operations(t.AuthorizedOperations)
 		}

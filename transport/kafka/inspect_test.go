@@ -64,7 +64,8 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := in.Brokers; len(b) != 2 || b[0].Err != nil || b[0].Versions[int16(kmsg.Fetch)] < 11 || b[1].Err == nil || b[1].Cause != "refused" || b[1].Address != f.ListenAddrs()[1] {
+	if b := in.Brokers; len(b) != 2 || b[0].Err != nil || b[0].Versions[int16(kmsg.Fetch)] < 11 || b[1].Err == nil || b[1].Cause != "refused" || b[1].Address != f.ListenAddrs()[1] ||
+		b[0].Leads != 1 || b[1].Leads != 0 {
 		t.Errorf("brokers %+v", b)
 	}
 	if d := in.Topics["orders"]; !d.Exists || d.Factor != 1 || !slices.Equal(d.Leaderless, []int32{1}) || d.Err != nil {

@@ -31,6 +31,8 @@ func (cl *Client) Inspect(ctx context.Context, names, groups []string) (*preflig
 				for _, p := range t.partitions {
 					if p.leader < 0 {
 						d.Leaderless = append(d.Leaderless, p.id.Partition)
+					} else if at := p.leads().Broker; at > 0 {
+						in.Brokers[at-1].Leads++
 					}
 				}
 			}
