@@ -68,7 +68,7 @@ func (t *tail) change(ctx context.Context, wants []*want) {
 			continue
 		}
 		c.last, c.fresh = trouble, false
-		if !passing(trouble) || nobody.over(trouble) || !sleep(ctx, pause(fails)) {
+		if !passing(trouble) || nobody.over(trouble) || !sleep(ctx, awaited(fails)) {
 			c.collect()
 			c.fail(at(t.topic, trouble))
 			return

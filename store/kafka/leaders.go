@@ -44,6 +44,20 @@ func (p *patience) over(err error) bool {
 
 func pause(try int) time.Duration { return min(50*time.Millisecond<<min(try, 10), time.Second) }
 
+// awaited is a pause of who is waited for. A leader that died has another one in its place once its session
+// has ended, within ten seconds, and that is to be seen soon.
+func awaited(try int) time.Duration {
+	if try > awaitedTries {
+		return pause(try)
+	}
+	return min(pause(try), awaitedMost)
+}
+
+const (
+	awaitedTries = 50
+	awaitedMost  = 200 * time.Millisecond
+)
+
 // sleep waits for d and reports whether ctx is still good.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -130,7 +144,7 @@ func (t *tail) askUntil(ctx context.Context, parts []int32, slot string, q quest
 		if err := t.ended(); err != nil {
 			return err
 		}
-		if parts = left; nobody.over(last) || !sleep(ctx, pause(try)) {
+		if parts = left; nobody.over(last) || !sleep(ctx, awaited(try)) {
 			return last
 		}
 	}

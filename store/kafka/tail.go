@@ -127,8 +127,11 @@ func (t *tail) run() {
 			t.note(err)
 		}
 		var again <-chan time.Time
-		if stale = err != nil; err != nil {
+		switch stale = err != nil; {
+		case unknown > 0:
 			again = time.After(pause(fails))
+		case stale:
+			again = time.After(awaited(fails))
 		}
 		select {
 		case <-t.ctx.Done():
@@ -141,7 +144,7 @@ func (t *tail) run() {
 			if stale = true; r.turns > 0 {
 				fails = 0
 			}
-			if sleep(t.ctx, pause(fails)) {
+			if sleep(t.ctx, awaited(fails)) {
 				fails++
 			}
 		}
