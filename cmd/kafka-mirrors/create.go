@@ -37,9 +37,9 @@ func newCreate(s streams) *cobra.Command {
 		Short: "Define a mirror, which the daemon then runs",
 		Long: `Define a mirror into the destination cluster: under which name, and how the source is
 reached. The daemon takes it up, and has both clusters say who they are; the same cluster
-at both ends is refused. It has no topics at first: see start. Where the source does not answer,
-or no daemon runs, the mirror is defined all the same. Creating again what is there changes
-nothing; something else of that name is refused.
+at both ends is refused. It has no topics at first: see start. Where the source does not
+answer, or no daemon runs, the mirror is defined all the same. Creating again what is there
+changes nothing; something else of that name is refused.
 
 ` + definitionHelp() + "\n\n" + codesHelp,
 		Example: `  kafka-mirrors create --bootstrap-server b:9092 --mirror a-to-b --mirror-config a.properties`,
@@ -191,10 +191,10 @@ func newAlter(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "alter",
 		Short: "Change what a mirror is made of",
-		Long: `Change how the source of a mirror is reached, or how it works. The daemon closes the mirror,
-opens it anew and goes on where it was: no record is lost, none comes twice. Topics are a
-matter of start and stop. A source that turns out to be another cluster is refused: its
-partitions fail.
+		Long: `Change how the source of a mirror is reached, or how it works. The daemon closes the
+mirror, opens it anew and goes on where it was: no record is lost, none comes twice. Topics
+are a matter of start and stop. A source that turns out to be another cluster is refused:
+its partitions fail.
 
 ` + definitionHelp() + "\n\n" + codesHelp,
 		Example: `  # one key
@@ -281,6 +281,8 @@ func (f *definitionFlags) alter(ctx context.Context, d *desk, change func(*coord
 	if err != nil {
 		return err
 	}
+	hideSecrets(&before.Definition)
+	hideSecrets(&after)
 	lines := changes(before.Definition, after)
 	for _, line := range lines {
 		fmt.Fprintf(d.out, "%s: %s\n", f.mirror, printable(line))

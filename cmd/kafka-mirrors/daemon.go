@@ -32,10 +32,11 @@ func newDaemon(s streams) *cobra.Command {
 		Use:   "daemon",
 		Short: "Run every mirror that is defined in a cluster's state topic",
 		Long: `Run every mirror into one destination cluster that its state topic defines, until Ctrl-C
-or SIGTERM: what is in flight is finished then. Mirrors are made with create, begun with start, and changed, stopped
-and deleted with the other commands, all of them while this runs and from anywhere: they
-speak to it through the state topic. What they have stored holds over restarts. A mirror
-that cannot be opened, or fails, is tried again and does not keep the others up.
+or SIGTERM: what is in flight is finished then. Mirrors are made with create, begun with
+start, and changed, stopped and deleted with the other commands, all of them while this
+runs and from anywhere: they speak to it through the state topic. What they have stored
+holds over restarts. A mirror that cannot be opened, or fails, is tried again and does not
+keep the others up.
 
 Killing it and starting it again, here or elsewhere, leaves neither a hole nor a duplicate.
 A second one stands by, without a page, and begins some seconds after the first has

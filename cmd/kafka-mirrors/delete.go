@@ -14,9 +14,9 @@ func newDelete(s streams) *cobra.Command {
 		Use:   "delete",
 		Short: "Forget a mirror whose topics are all stopped",
 		Long: `Forget a mirror, with all that is stored of it. It is refused while one of its topics is
-not stopped, and there is no force: stop first. The topics at the destination stay as they are.
-What is forgotten too is where they stopped: a mirror back to the source cannot copy the
-delta alone any more.
+not stopped, and there is no force: stop first. The topics at the destination stay as they
+are. What is forgotten too is where they stopped: a mirror back to the source cannot copy
+the delta alone any more.
 
 ` + codesHelp,
 		Example: `  kafka-mirrors delete --bootstrap-server b:9092 --mirror a-to-b`,

@@ -27,19 +27,20 @@ type lookFlags struct {
 	topics   []string
 	failed   bool
 	json     bool
+	alone    bool // no daemon has answered
 }
 
 // jsonHelp is the part of the help about --json.
-const jsonHelp = `With --json one document is printed, whose keys do not change their meaning; new ones may be
-added. docs/operations.md lists them.`
+const jsonHelp = `With --json one document is printed, whose keys do not change their meaning; new ones may
+be added. docs/operations.md lists them.`
 
 func newList(s streams) *cobra.Command {
 	f := &lookFlags{}
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the mirrors of a cluster",
-		Long: `List the mirrors into the destination cluster, a line each: the two cluster ids, whether the daemon
-runs it, and how many partitions are in each state.
+		Long: `List the mirrors into the destination cluster, a line each: the two cluster ids, whether
+the daemon runs it, and how many partitions are in each state.
 
 ` + jsonHelp + "\n\n" + codesHelp,
 		Example: `  kafka-mirrors list --bootstrap-server b:9092`,
@@ -117,8 +118,8 @@ func newDescribe(s streams) *cobra.Command {
 		Short: "Show how mirrors fare, partition by partition",
 		Long: `Show one mirror, or all: what it is made of, how it fares as a whole, and the hundred
 partitions that need looking at most: the failed ones, those in trouble, then by lag.
---topics shows all partitions of some topics instead. Where no daemon answers, what is stored
-is shown: states and reasons, no offsets.
+--topics shows all partitions of some topics instead. Where no daemon answers, what is
+stored is shown: states and reasons, no offsets.
 
   SOURCE-END  the source's high watermark       LAG       offsets still to be copied
   END         the destination's log end         BEHIND    how old the newest record is, where there is a lag
@@ -197,13 +198,16 @@ func (f *lookFlags) one(ctx context.Context, d *desk, name string) (described, e
 		return described{}, err
 	}
 	out := described{Description: stored}
-	a, err := once(ctx, d.store, question{Ask: askDescribe, Mirror: name, Topics: f.topics})
-	switch {
-	case err == nil:
-		out = described{Description: *a.Description, Live: true, Topics: a.Topics}
-	case !errors.Is(err, errNoDaemon):
-		return described{}, err
-	case len(f.topics) > 0:
+	if !f.alone {
+		a, err := once(ctx, d.store, question{Ask: askDescribe, Mirror: name, Topics: f.topics})
+		switch f.alone = errors.Is(err, errNoDaemon); {
+		case err == nil:
+			out = described{Description: *a.Description, Live: true, Topics: a.Topics}
+		case !f.alone:
+			return described{}, err
+		}
+	}
+	if f.alone && len(f.topics) > 0 {
 		if out.Topics, err = d.c.Topics(ctx, name); err != nil {
 			return described{}, err
 		}
@@ -221,7 +225,8 @@ func (f *lookFlags) one(ctx context.Context, d *desk, name string) (described, e
 func hideSecrets(def *coordinator.Definition) {
 	def.Source = maps.Clone(def.Source)
 	for _, key := range []string{"sasl.jaas.config", "ssl.keystore.key"} {
-		if value, ok := def.Source[key]; ok && !hasReference(value) {
+		value, ok := def.Source[key]
+		if l, err := parseJAAS(value); ok && !isReference(value) && (err != nil || !isReference(l.options["password"])) {
 			def.Source[key] = "(hidden)"
 		}
 	}

@@ -70,6 +70,20 @@ orders  2          STOPPED    -          -           71   -    -       3/70     
 	}
 }
 
+// TestHideSecrets: what another program has stored in a definition is not shown.
+func TestHideSecrets(t *testing.T) {
+	const jaas = `PlainLoginModule required username="${env:USER}" password=`
+	for value, hidden := range map[string]bool{
+		"${file:/a:b}": false, jaas + `"${env:PASSWORD}";`: false, jaas + `"s3cret";`: true, "s3cret": true, "s3cret ${env:PASSWORD}": true,
+	} {
+		def := coordinator.Definition{Source: map[string]string{"sasl.jaas.config": value, "client.id": "s"}}
+		hideSecrets(&def)
+		if got := def.Source["sasl.jaas.config"]; (got == "(hidden)") != hidden || got != value && !hidden || def.Source["client.id"] != "s" {
+			t.Errorf("%s is shown as %s", value, got)
+		}
+	}
+}
+
 // TestJSONKeys: the keys of --json, which scripts rely on, are those that the page for operators
 // lists.
 func TestJSONKeys(t *testing.T) {

@@ -18,10 +18,11 @@ func newPromote(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "promote",
 		Short: "Stop topics once all of the source is copied: a planned failover",
-		Long: `Stop topics as stop does, but first wait until the destination has all that the source has,
-committed offsets of groups included. Stop the producers before, and end their transactions. Where that does not come
-about within --timeout nothing is stopped, and what remains is said. It is the daemon that does it: one
-has to run, and the source has to answer.
+		Long: `Stop topics as stop does, but first wait until the destination has all that the source
+has, committed offsets of groups included. Stop the producers before, and end their
+transactions. Where that does not come about within --timeout nothing is stopped, and what
+remains is said. It is the daemon that does it: one has to run, and the source has to
+answer.
 
 ` + topicsHelp + "\n\n" + codesHelp,
 		Example: `  kafka-mirrors promote --bootstrap-server b:9092 --mirror a-to-b --timeout 10m`,

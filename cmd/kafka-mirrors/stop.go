@@ -25,10 +25,11 @@ func newStop(s streams) *cobra.Command {
 		Use:   "stop",
 		Short: "Fail over: make topics ordinary ones",
 		Long: `Have topics leave the mirror and become ordinary ones, which can be written to: the
-failover. The source may be dead. This command stores that it is wanted; the daemon does it, or the run of
-the mirror with --state kafka, wherever that is; the command waits until it is done. A stopped topic stays
-stopped, over restarts too, until it is started again. Without --topics everything
-is stopped that the mirror has, and its patterns are excluded, so that nothing is found any more.
+failover. The source may be dead. This command stores that it is wanted; the daemon does
+it, or the run of the mirror with --state kafka, wherever that is; the command waits until
+it is done. A stopped topic stays stopped, over restarts too, until it is started again.
+Without --topics everything is stopped that the mirror has, and its patterns are excluded,
+so that nothing is found any more.
 
 Where nothing runs the wish stays stored, and what runs next begins with it. Topics that a
 mirror with run --join led, and that nobody is to lead any more, are a matter of leave.
