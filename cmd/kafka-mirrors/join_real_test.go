@@ -41,6 +41,16 @@ func TestRealJoined(t *testing.T) {
 	}
 	produce(t, a, "orders", 0, 500, "first")
 	there := leg("a-to-b", a, b)
+	looks := func(args []string, texts ...string) { // before each way: nothing blocks, and nothing is taken
+		t.Helper()
+		code, out, errs := try(t, append([]string{"preflight"}, args[1:]...)...)
+		for _, text := range append(texts, "\nready: ") {
+			if code != exitOK || !strings.Contains(out, text) {
+				t.Errorf("code %d, no %q: %s\n%s", code, text, errs, out)
+			}
+		}
+	}
+	looks(there, "nothing was found")
 	c := start(t, 0, there...)
 	consume(t, b, "orders", 0, 500)
 	c.stop(t)
@@ -65,7 +75,9 @@ func TestRealJoined(t *testing.T) {
 
 	produce(t, a, "orders", 0, 3, "lost") // which no mirror has taken to b
 	produce(t, b, "orders", 0, 20, "delta")
-	c = start(t, 0, leg("b-to-a", b, a)...)
+	back := leg("b-to-a", b, a)
+	looks(back, "LOSES   destination, topic orders\n        3 offsets there never reached the source")
+	c = start(t, 0, back...)
 	says := func(text string) { c.until(t, text, func() bool { return strings.Contains(c.out.String(), text) }) }
 	says("1 topic, 2 MIRRORING | 3 truncated")
 	consume(t, a, "orders", 0, 670)
