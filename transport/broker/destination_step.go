@@ -52,11 +52,21 @@ func (d *Destination) keepStep(ctx context.Context) error {
 			d.tick(now)
 			if now.Sub(recalled) > recallEvery {
 				recalled = now
-				opening.Go(func() { _ = d.recall(ctx) })
+				opening.Go(func() { d.keepKnowing(ctx) })
 			}
 		}
 	}
 	return nil
+}
+
+// keepKnowing looks for what other processes store.
+func (d *Destination) keepKnowing(ctx context.Context) {
+	if d.recall(ctx) != nil || d.hasTurn() {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, recalling)
+	defer cancel()
+	_ = d.missed.refresh(bounded) // the next look is soon
 }
 
 // move has replicas look for us where we are now: a leader of the same epoch they look

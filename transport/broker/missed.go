@@ -89,6 +89,16 @@ func (m *missed) load(ctx context.Context, since time.Time) error {
 	return nil
 }
 
+// refresh asks for what is stored by others: who takes over while the store does not answer has to
+// do with what is known.
+func (m *missed) refresh(ctx context.Context) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.unlock()
+	return m.load(ctx, time.Now())
+}
+
 // sure asks again where storing has failed, and reports that it did.
 func (m *missed) sure(ctx context.Context) (again bool, err error) {
 	if err := m.lock(ctx); err != nil {
