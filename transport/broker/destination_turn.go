@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/clustermirror/mirror/cluster"
 	"github.com/clustermirror/mirror/internal/metalog"
 )
@@ -233,7 +235,26 @@ func (s *standby) fence(ctx context.Context, image metalog.Image, words map[int3
 		d.cfg.Logger.Warn("the worker that leads is silent, or has begun anew: another one is elected", "broker", id, "error", err)
 		if err == nil {
 			d.peers.fenced(id)
+			s.hasten(ctx)
 		}
+	}
+}
+
+// tellsHighWatermark is the version of Fetch with which brokers are told at once how far the
+// metadata log counts (KIP-1166, Kafka 4.1).
+const tellsHighWatermark = 18
+
+// hasten has brokers hear of the election now. Before KIP-1166 they get the record at once, and only with
+// the next one, or half a second later, that it counts. The next one are the ids of a thousand producers.
+func (s *standby) hasten(ctx context.Context) {
+	active := s.link.active
+	if active == nil || active.MaxVersion(int16(kmsg.Fetch)) >= tellsHighWatermark {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.d.cfg.Silence)
+	defer cancel()
+	if _, err := s.d.block(bounded, &s.link); err != nil {
+		s.d.cfg.Logger.Debug("brokers hear of the election half a second later", "error", err)
 	}
 }
 

@@ -28,6 +28,7 @@ type fake struct {
 	// registrations were taken.
 	registrations int
 	logins        []string // mechanisms
+	allotted      []int32  // brokers that were given producer ids
 }
 
 func startFake(t *testing.T, controllers int, records ...metalog.Record) *fake {
@@ -72,6 +73,9 @@ func (f *fake) answer(controller int, req kmsg.Request) kmsg.Response {
 		return f.register(req, code)
 	case *kmsg.BrokerHeartbeatRequest:
 		return f.beat(req, code)
+	case *kmsg.AllocateProducerIDsRequest:
+		f.allotted = append(f.allotted, req.BrokerID)
+		return kmsg.NewPtrAllocateProducerIDsResponse()
 	case *kmsg.UnregisterBrokerRequest:
 		resp := kmsg.NewPtrUnregisterBrokerResponse()
 		if b := f.brokers[req.BrokerID]; b != nil {
