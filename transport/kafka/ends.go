@@ -21,6 +21,7 @@ type look struct {
 	at            time.Time // before the ends were asked for
 	roundTrip     time.Duration
 	highWatermark int64
+	endAfter      int64 // the log end after the producers were asked for; -1: the broker tells of none
 	leader        fetcher.LeaderAnswer
 	verdict       verdict
 	err           error
@@ -89,10 +90,11 @@ func (c *Cluster) lookAll(ctx context.Context, stretches []fetcher.Stretch, look
 }
 
 // lookAt reads the ends before the producers: a worker that appends in between
-// makes the producers look ahead of the end, never behind it.
+// makes the producers look ahead of the end, never behind it. And it reads the log end once
+// more, which tells whether one has.
 func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition, idx []int, errs []error, looks []look) error {
 	for _, i := range idx {
-		looks[i].roundTrip = conn.RoundTrip()
+		looks[i].roundTrip, looks[i].endAfter = conn.RoundTrip(), -1
 	}
 	for _, q := range []struct {
 		kind    int64
@@ -107,12 +109,27 @@ func lookAt(ctx context.Context, conn *wire.Conn, partitions []cluster.Partition
 			return err
 		}
 	}
-	return describeProducers(ctx, conn, partitions, idx, errs, func(i int, p *kmsg.DescribeProducersResponseTopicPartition) {
+	var remembered []int
+	err := describeProducers(ctx, conn, partitions, idx, errs, func(i int, p *kmsg.DescribeProducersResponseTopicPartition) {
+		if len(p.ActiveProducers) > 0 {
+			remembered = append(remembered, i)
+		}
 		looks[i].states = looks[i].states[:0]
 		for _, a := range p.ActiveProducers {
 			looks[i].states = append(looks[i].states, producerState{a.ProducerID, a.ProducerEpoch, a.LastSequence, a.LastTimestamp, a.CoordinatorEpoch})
 		}
 	})
+	if err != nil || len(remembered) == 0 {
+		return err
+	}
+	return listOffsets(ctx, conn, partitions, remembered, errs, latest, debugging, func(i int, o int64) { looks[i].endAfter = o })
+}
+
+// torn reports that what the verdict takes from the broker's memory may be of a later moment
+// than its log end: where markers stand in the log, sequences that are right for the broker can
+// be wrong for the log.
+func (l *look) torn() bool {
+	return l.endAfter != l.logEnd && (l.verdict.inferred || l.verdict.known && len(l.markers) > 0)
 }
 
 // keepOwn forgets the producers that are not this mirror's.
@@ -144,7 +161,9 @@ func (c *Cluster) judgeAll(ctx context.Context, stretches []fetcher.Stretch, loo
 			continue
 		}
 		if _, ok := settled(l.evidence); ok || stretches[i].New || l.logEnd <= l.logStart {
-			l.verdict = judge(l.evidence, stretches[i].New)
+			if l.verdict = judge(l.evidence, stretches[i].New); l.torn() {
+				l.err = fencedAt(stretches[i].Partition, l.logEnd, l.endAfter)
+			}
 			continue
 		}
 		room <- struct{}{}
@@ -154,6 +173,10 @@ func (c *Cluster) judgeAll(ctx context.Context, stretches []fetcher.Stretch, loo
 				return
 			}
 			l.verdict = judge(l.evidence, false)
+			if l.torn() {
+				l.err = fencedAt(stretches[i].Partition, l.logEnd, l.endAfter)
+				return
+			}
 			if f := l.verdict.foreign; f != nil && l.own.stretches(l.last.producerID) {
 				if l.err = c.narrow(ctx, stretches[i].Partition, l, f); l.filled {
 					l.verdict = judge(l.evidence, false)

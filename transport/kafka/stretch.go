@@ -43,14 +43,17 @@ type evidence struct {
 // marker: the log is said to be ours only by a process that has seen the markers land,
 // and else compared with the source.
 type verdict struct {
-	id      int64
-	known   bool  // the broker remembers the id, at the log end
-	stamp   int64 // of the last record of a stretch that goes on; 0: a new one
-	shift   int64
-	marked  bool // markers of ours stand in the stretch
-	stopped bool
-	foreign *cluster.Span // records that are not ours, or ours at wrong offsets
-	fenceAt bool          // the log ends with our fence
+	id     int64
+	known  bool  // the broker remembers the id, at the log end
+	stamp  int64 // of the last record of a stretch that goes on; 0: a new one
+	shift  int64
+	marked bool // markers of ours stand in the stretch
+	// inferred: shift follows from the log end and what the broker remembers, of which each
+	// has to be of the same moment.
+	inferred bool
+	stopped  bool
+	foreign  *cluster.Span // records that are not ours, or ours at wrong offsets
+	fenceAt  bool          // the log ends with our fence
 }
 
 // settled decides from the broker's memory alone; ok is false when the last batch
@@ -140,7 +143,7 @@ func (e evidence) behindMarkers() (v verdict, ok bool) {
 		if ok {
 			return verdict{}, false
 		}
-		v, ok = verdict{id: s.id, known: true, stamp: s.stamp, shift: (e.logEnd - int64(s.lastSeq) - 1) & lowBits, marked: true}, true
+		v, ok = verdict{id: s.id, known: true, stamp: s.stamp, shift: (e.logEnd - int64(s.lastSeq) - 1) & lowBits, marked: true, inferred: true}, true
 	}
 	return v, ok
 }
