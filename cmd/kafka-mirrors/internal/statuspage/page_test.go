@@ -259,10 +259,10 @@ func TestHosts(t *testing.T) {
 // middle of a look.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		var looks atomic.Int32
 		var hang atomic.Bool
 		b := New(func(ctx context.Context) ([]mirror.Description, error) {
-			if looks++; hang.Load() {
+			if looks.Add(1); hang.Load() {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -273,8 +273,8 @@ func TestRun(t *testing.T) {
 		go func() { b.Run(ctx); close(ended) }()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if looks != 3 || b.Now().Health != "ok" {
-			t.Errorf("%d looks, %+v", looks, b.Now())
+		if looks.Load() != 3 || b.Now().Health != "ok" {
+			t.Errorf("%d looks, %+v", looks.Load(), b.Now())
 		}
 		hang.Store(true)
 		time.Sleep(2 * time.Second)
