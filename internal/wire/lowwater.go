@@ -10,7 +10,7 @@ import (
 // more is to come asks the system (SO_RCVLOWAT) to be woken when so much is there, and
 // for no longer than lowWaterWait.
 const (
-	lowWaterMark = 256 << 10 // bytes of a large answer; about what a processor's cache keeps until they are summed
+	lowWaterMark = 512 << 10 // bytes of a large answer; about what a processor's cache keeps until they are summed
 	lowWaterMin  = 64 << 10  // below it one wait does
 	lowWaterWait = 5 * time.Millisecond
 
