@@ -55,7 +55,7 @@ var requestPool = sync.Pool{New: func() any { return new(request) }}
 func newRequest(p *pipe) *request {
 	r := requestPool.Get().(*request)
 	if r.call.Done == nil {
-		r.call = wire.Call{Key: produceKey, Version: produceVersion, Flexible: true, Patient: true, Done: r.done}
+		r.call = wire.Call{Key: produceKey, Version: produceVersion, Flexible: true, Done: r.done}
 	}
 	r.pipe, r.began = p, time.Now()
 	return r
