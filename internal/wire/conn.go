@@ -59,9 +59,6 @@ type Call struct {
 	Body         net.Buffers // not changed by us; must not change until Done or the end of Send, after which it is not read
 	// Sum has checksums of the answer's bytes taken as they come in, for Frame.Checksum.
 	Sum bool
-	// Patient: the caller has so much else under way that the answer may wait some
-	// milliseconds for those of other calls, to be read with them.
-	Patient bool
 	// Timeout runs from the write to the whole answer. Default: Config.RequestTimeout.
 	Timeout time.Duration
 	// Done is called exactly once, with a frame the receiver releases or with an

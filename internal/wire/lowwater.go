@@ -5,29 +5,24 @@ import (
 	"time"
 )
 
-// Reading is most of what a connection costs, and most of that is being woken: for every
-// segment of a large answer, for every small answer of many. So a reader who knows that
-// more is to come asks the system (SO_RCVLOWAT) to be woken when so much is there, and
-// for no longer than lowWaterWait.
+// Reading is most of what a connection costs, and much of that is being woken for every
+// segment of a large answer. So a reader who knows that more is to come asks the system
+// (SO_RCVLOWAT) to be woken when so much is there, and for no longer than lowWaterWait.
 const (
 	lowWaterMark = 512 << 10 // bytes of a large answer; about what a processor's cache keeps until they are summed
 	lowWaterMin  = 64 << 10  // below it one wait does
 	lowWaterWait = 5 * time.Millisecond
-
-	gatherCalls = 8   // in flight, from which on answers are gathered
-	gatherBytes = 512 // of an answer, above which they are not
 )
 
 // lowWater is the mark of one connection. It belongs to its reader.
 type lowWater struct {
-	c      *Conn
-	raw    syscall.RawConn // nil: there is no mark to set
-	set    func(fd uintptr)
-	mark   int  // 1, or the bytes from which on we are woken
-	tired  bool // it took too long: no mark until the next answer
-	answer int  // bytes of the last answer, head included
-	want   int
-	err    error
+	c     *Conn
+	raw   syscall.RawConn // nil: there is no mark to set
+	set   func(fd uintptr)
+	mark  int  // 1, or the bytes from which on we are woken
+	tired bool // it took too long: no mark until the next answer
+	want  int
+	err   error
 }
 
 func newLowWater(c *Conn) *lowWater {
@@ -76,27 +71,10 @@ func (l *lowWater) rest(n, here int) {
 	}
 }
 
-// next is told that an answer is to be read, and how much is here. Where nothing is, and
-// the caller can wait, half of the answers in flight are waited for.
+// next is told that an answer is to be read, and how much is here.
 func (l *lowWater) next(here int) {
 	l.tired = false
-	if here > 0 {
-		l.rest(headSize, here)
-	} else if n := l.c.patient(); n >= gatherCalls && 0 < l.answer && l.answer <= gatherBytes {
-		l.to(n / 2 * l.answer)
-	} else {
-		l.to(1)
-	}
-}
-
-// patient is how many calls are in flight, if the oldest one can wait for others.
-func (c *Conn) patient() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.pending) == 0 || !c.pending[0].call.Patient {
-		return 0
-	}
-	return len(c.pending)
+	l.rest(headSize, here)
 }
 
 // wakeIn moves the read deadline nearer; expired sets it back.

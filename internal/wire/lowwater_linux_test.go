@@ -33,27 +33,11 @@ func TestLowWater(t *testing.T) {
 	defer nc.Close()
 	c := newConn(nc, addr, (*Config)(nil).withDefaults())
 	l := newLowWater(c)
-	flight := func(n int, patient bool) func() {
-		return func() {
-			c.pending = nil
-			for range n {
-				c.pending = append(c.pending, &entry{call: &Call{Patient: patient}, deadline: time.Now().Add(time.Hour)})
-			}
-			l.next(0)
-		}
-	}
 	for _, step := range []struct {
 		what string
 		do   func()
 		want int
 	}{
-		{"no answer so far", flight(100, true), 1},
-		{"the size of answers is known", func() { l.answer = 60; flight(100, true)() }, 50 * 60},
-		{"fewer in flight", flight(10, true), 5 * 60},
-		{"too few", flight(gatherCalls-1, true), 1},
-		{"one that cannot wait", flight(100, false), 1},
-		{"none in flight", flight(0, true), 1},
-		{"large answers", func() { l.answer = gatherBytes + 1; flight(100, true)() }, 1},
 		{"much of an answer", func() { l.rest(1<<20, 0) }, lowWaterMark},
 		{"it is here", func() { l.rest(100, 100) }, lowWaterMark},
 		{"less", func() { l.rest(100<<10, 1000) }, 100 << 10},
@@ -72,15 +56,14 @@ func TestLowWater(t *testing.T) {
 		t.Errorf("woken in %v at the latest", until)
 	}
 	nc.Close()
-	c.pending = nil
 	if l.to(1); c.Err() == nil {
 		t.Error("a mark that cannot be taken back")
 	}
 }
 
-// TestPatientAnswers: answers that come one by one are handed on one by one, how ever many
-// others are awaited, and one that stands still in the middle is waited for.
-func TestPatientAnswers(t *testing.T) {
+// TestAnswersInPieces: answers are handed on as they come, large ones in pieces among small
+// ones, how ever many others are awaited.
+func TestAnswersInPieces(t *testing.T) {
 	const n = 40
 	big := strings.Repeat("big ", 1<<18)
 	taken := make(chan struct{})
@@ -115,7 +98,7 @@ func TestPatientAnswers(t *testing.T) {
 	c := mustDial(t, addr, nil)
 	calls, out := collect(n, time.Minute, strings.Split(strings.Repeat("small ", n-1)+"small", " ")...)
 	for i, call := range calls {
-		call.Patient, call.Sum = true, i == n/2
+		call.Sum = i == n/2
 	}
 	if err := c.Send(calls...); err != nil {
 		t.Fatal(err)

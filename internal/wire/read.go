@@ -73,7 +73,6 @@ func (c *Conn) readAnswer(r *bufio.Reader, low *lowWater) (*Frame, *entry, error
 		return nil, nil, c.garbage(head, err)
 	}
 	frame := c.cfg.Frames.Get(size)
-	low.answer = len(head) + size
 	if err := frame.readFrom(r, sum, low); err != nil {
 		frame.Release()
 		if errors.Is(err, io.EOF) {
